@@ -1,0 +1,1 @@
+"""Prefect flows and the command line: composition only, the work is in `tasks`."""

@@ -1,0 +1,317 @@
+"""pass-pipeline: the command line. Exit codes: 0 done, 2 an error told in one line, 3 an audit's verdict is fail."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import pass_core.methods
+import tasks.datasets
+from flows.engines import EngineName, make_engine
+from flows.summary import audit_rows
+from pass_core import discovery
+from pass_core.errors import PassError
+from tasks.config import load_config, parse_overrides
+from tasks.layout import Key, layout_at
+from tasks.progress import configure_logging, reporter
+from tasks.publishing import publish_report
+from tasks.registry import find_step, is_generated
+from tasks.storage import read_json
+from tasks.tracking import tracking_uri
+
+EXIT_ERROR, EXIT_FAILED_AUDIT, EXIT_INTERRUPTED = 2, 3, 130
+
+app = typer.Typer(
+    help="Protect private attributes of whole data sets by real donors' records, and audit the result.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+out = Console()
+
+Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
+Method = Annotated[str, typer.Option("--method", help="Method, a name from params.yaml.")]
+Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project's.")]
+Root = Annotated[Path | None, typer.Option("--root", help="Scratch folder of an in-process run.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: train.epochs=5 (in-process).")]
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option(
+        "--engine",
+        help="dvc (what has changed) or in-process (all, under --root). Default: dvc, unless --root or --set.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+PARAMS = Path("params.yaml")
+
+
+def _engine_name(engine: EngineName | None, root: Path | None, settings: list[str] | None) -> EngineName:
+    return engine or ("in-process" if root or settings else "dvc")
+
+
+@app.command()
+def run(
+    dataset: Annotated[
+        list[str] | None, typer.Option("--dataset", help="Data set; may be repeated. Default: params.yaml's.")
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option("--method", help="Method; may be repeated. Default: params.yaml's.")] = None,
+    engine: EngineOption = None,
+    root: Root = None,
+    params: Params = PARAMS,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the whole pipeline as a Prefect flow and show its audits."""
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    configure_logging(quiet)
+    from flows.pipeline import run_pipeline
+
+    started = time.monotonic()
+    with reporter(quiet) as progress:
+        outcomes = run_pipeline(
+            progress,
+            engine=_engine_name(engine, root, settings),
+            datasets=dataset,
+            methods=method,
+            root=str(root) if root else None,
+            params=str(params),
+            settings=settings,
+        )
+    for outcome in outcomes:
+        _show_audit(outcome.report_path.parent, outcome.key)
+    _show_places(params, outcomes[-1].mlflow_run, outcomes[-1].report_path, outcomes[-1].key)
+    if not quiet:
+        out.print(f"\nDone in {time.monotonic() - started:.0f} s.")
+    _exit_on_failed([outcome.verdict for outcome in outcomes])
+
+
+@app.command()
+def step(
+    name: Annotated[
+        str,
+        typer.Argument(help="generate, ingest, validate, extract, sample_pool, train, substitute, audit or report."),
+    ],
+    dataset: Dataset = "synthetic_motion",
+    method: Method = "pass_substitution",
+    engine: EngineOption = None,
+    root: Root = None,
+    params: Params = PARAMS,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run one step."""
+    _run_steps([name], dataset, method, _engine_name(engine, root, settings), root, params, settings, quiet)
+
+
+@app.command()
+def audit(
+    dataset: Dataset = "synthetic_motion",
+    method: Method = "pass_substitution",
+    engine: EngineOption = None,
+    root: Root = None,
+    params: Params = PARAMS,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Audit what was released again and write its report; exit code 3 when the verdict is fail."""
+    reports_root = _run_steps(
+        ["audit", "report"], dataset, method, _engine_name(engine, root, settings), root, params, settings, quiet
+    )
+    key = Key(dataset, method)
+    folder = publish_report(layout_at(reports_root, generated=is_generated(dataset)), key).parent
+    _show_audit(folder, key)
+    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
+    _exit_on_failed([read_json(folder / "audit.json")["verdict"]])
+
+
+@app.command()
+def report(
+    dataset: Dataset = "synthetic_motion",
+    method: Method = "pass_substitution",
+    root: Annotated[Path, typer.Option("--root", help="Where the run's artefacts lie.")] = Path("data"),
+) -> None:
+    """Write the report of an audit with provenance joined in, and say where it is."""
+    out.print(publish_report(layout_at(root, generated=is_generated(dataset)), Key(dataset, method)), soft_wrap=True)
+
+
+@app.command()
+def datasets(as_json: AsJson = False) -> None:
+    """List the data sets that can be named in params.yaml."""
+    entries = []
+    for name in discovery.available(tasks.datasets):
+        dataset = discovery.load(tasks.datasets, name).DATASET
+        entries.append(
+            {
+                "name": name,
+                "summary": dataset.summary,
+                "attributes": list(dataset.attribute_names),
+                "generated": is_generated(name),
+            }
+        )
+    _list(entries, as_json)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the protection methods that can be named in params.yaml."""
+    entries = []
+    for name in discovery.available(pass_core.methods):
+        method = discovery.load(pass_core.methods, name).METHOD
+        settings = [field.name for field in dataclasses.fields(method.config_type)]
+        entries.append({"name": name, "summary": method.summary, "settings": settings})
+    _list(entries, as_json)
+
+
+@app.command()
+def ui(
+    params: Params = PARAMS,
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's UI.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's UI.")] = 5000,
+) -> None:
+    """Start the Prefect and MLflow user interfaces on this machine only, until Ctrl-C."""
+    config = load_config(params)
+    host = "127.0.0.1"
+    store = tracking_uri(config.tracking, params.resolve().parent)
+    commands = {
+        f"Prefect http://{host}:{prefect_port}": ["prefect", "server", "start", "--host", host, "--port", str(prefect_port)],
+        f"MLflow  http://{host}:{mlflow_port}": [
+            "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--backend-store-uri", store,
+        ],
+    }  # fmt: skip
+    environment = {
+        **os.environ,
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    running = []
+    try:
+        for address, command in commands.items():
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", *command],
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            out.print(address)
+        out.print(f"To send runs there: PREFECT_API_URL=http://{host}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
+        while all(process.poll() is None for process in running):
+            time.sleep(0.5)
+        failed = next(process for process in running if process.poll() is not None)
+        lines = (failed.stderr.read() if failed.stderr else "").strip().splitlines()
+        raise PassError(f"a user interface stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+
+
+@app.command()
+def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
+    """Check the installation: versions, device, torchvision and torchaudio, stores; exit code 2 if something is wrong."""
+    from flows.doctor import examine
+
+    findings = examine(params)
+    if as_json:
+        out.print_json(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            out.print(f"{'[green]well [/]' if finding.well else '[red]wrong[/]'} {finding.check}: ", end="")
+            out.print(finding.found, markup=False, highlight=False, soft_wrap=True)
+    if not all(finding.well for finding in findings):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _run_steps(
+    names: list[str],
+    dataset: str,
+    method: str,
+    engine: EngineName,
+    root: Path | None,
+    params: Path,
+    settings: list[str] | None,
+    quiet: bool,
+) -> Path:
+    configure_logging(quiet)
+    config = load_config(params, parse_overrides(settings or [])).with_names((dataset,), (method,))
+    chosen = make_engine(engine, config, root, params.resolve().parent, overridden=bool(settings))
+    with reporter(quiet) as progress:
+        for name in names:
+            found = find_step(name)
+            chosen.run(found, found.key(dataset, method), progress)
+    return chosen.root
+
+
+def _show_audit(folder: Path, key: Key) -> None:
+    document = read_json(folder / "audit.json")
+    table = Table(title=f"{key}: {document['verdict'].upper()}, mNAG {document['mnag']:.1%}", title_justify="left")
+    rows = audit_rows(folder / "audit.json")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right")
+    for row in rows:
+        table.add_row(*row.values())
+    out.print()
+    out.print(table)
+    for reason in document["reasons"]:
+        out.print(f"  {reason}", soft_wrap=True, highlight=False)
+
+
+def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: Key) -> None:
+    folder = report_path.parent
+    root = folder.parents[2]
+    config = load_config(params)
+    store = tracking_uri(config.tracking, params.resolve().parent)
+    protected = layout_at(root, generated=True).artefact("protected", key)
+    places: dict[str, Any] = {
+        "report": report_path,
+        "audit.json": folder / "audit.json",
+        "protected data": protected,
+        "MLflow run": f"{mlflow_run} in {store}" if mlflow_run else "off (tracking.enabled)",
+    }
+    out.print()
+    for name, place in places.items():
+        out.print(f"{name + ':':16}{place}", soft_wrap=True, highlight=False)
+    out.print("\nNext: `pass-pipeline ui` shows runs and models; `dvc repro` (make repro) makes the versioned results;")
+    out.print("`pass-pipeline run --set train.epochs=40 --root data/runs/longer` tries other parameters; docs/ has the rest.")
+
+
+def _list(entries: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        out.print_json(json.dumps(entries))
+        return
+    for entry in entries:
+        out.print(f"[bold]{entry['name']}[/]  {entry['summary']}", soft_wrap=True, highlight=False)
+
+
+def _exit_on_failed(verdicts: list[str]) -> None:
+    if "fail" in verdicts:
+        raise typer.Exit(EXIT_FAILED_AUDIT)
+
+
+def main() -> None:
+    """The command's entry point: a PassError becomes one line and exit code 2."""
+    try:
+        app()
+    except PassError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_ERROR)
+    except KeyboardInterrupt:
+        print("stopped; run the same command again to go on", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

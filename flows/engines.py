@@ -1,0 +1,113 @@
+"""Two ways to run a step: through DVC, which decides whether anything must run, or in this process under a scratch root."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import yaml
+
+from pass_core.errors import ConfigError, StageFailed
+from tasks.config import Config
+from tasks.layout import Key, layout_at
+from tasks.progress import Reporter
+from tasks.registry import is_generated
+from tasks.step import Step, StepReport, run_step
+
+logger = logging.getLogger(__name__)
+
+EngineName = Literal["dvc", "in-process"]
+
+
+class Engine(Protocol):
+    """Runs a step and gives its report."""
+
+    root: Path
+
+    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
+        """Raises a PassError when the step fails."""
+
+
+class InProcessEngine:
+    """Runs steps here, below a root that DVC does not own."""
+
+    def __init__(self, config: Config, root: Path, project: Path) -> None:
+        owned = _owned_by_dvc(root.resolve(), project)
+        if owned is not None:
+            raise ConfigError(
+                f"root {root}: holds {owned}, which DVC owns: expected a scratch folder such as data/runs/NAME, or --engine dvc"
+            )
+        self.root = root
+        self._config = config
+        self._project = project
+
+    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
+        layout = layout_at(self.root, generated=is_generated(key.dataset))
+        return run_step(step, key, self._config, layout, "in-process", progress, self._project)
+
+
+class DvcEngine:
+    """Runs `dvc repro --single-item` on a step's stage: DVC skips it when nothing it depends on has changed."""
+
+    def __init__(self, project: Path) -> None:
+        self.root = project / "data"
+        self._project = project
+
+    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
+        del progress  # the stage runs in a process of its own; its lines are passed on
+        stage = stage_name(step, key)
+        # The virtual environment's python first: the stage's command says `python -m tasks`.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage]
+        tail: deque[str] = deque(maxlen=30)
+        with subprocess.Popen(
+            command,
+            cwd=self._project,
+            env={**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                tail.append(line.rstrip())
+                logger.info("%s | %s", stage, line.rstrip())
+        if process.returncode != 0:
+            reason = next((line for line in tail if line.startswith("error: ")), tail[-1] if tail else "no output")
+            raise StageFailed(f"stage {stage} failed: {reason.removeprefix('error: ')}")
+        return StepReport.load(layout_at(self.root, generated=True).step_report(step.name, key))
+
+
+def make_engine(name: EngineName, config: Config, root: Path | None, project: Path, overridden: bool) -> Engine:
+    """The engine of that name; parameters of a versioned run come from params.yaml alone."""
+    if name == "in-process":
+        return InProcessEngine(config, root or project / "data" / "runs" / "default", project)
+    if overridden or root is not None:
+        raise ConfigError(
+            "engine dvc: parameters and paths come from params.yaml and dvc.yaml; use --engine in-process to change them"
+        )
+    return DvcEngine(project)
+
+
+def stage_name(step: Step, key: Key) -> str:
+    """The DVC stage of a step: `train@synthetic_motion-pass_substitution`; generate has no matrix."""
+    if step.name == "generate":
+        return step.name
+    return f"{step.name}@{key}".replace("/", "-")
+
+
+def _owned_by_dvc(root: Path, project: Path) -> str | None:
+    """An output of the project's dvc.yaml that lies in `root` (or that `root` lies in), None when there is none."""
+    path = project / "dvc.yaml"
+    if not path.exists():
+        return None
+    stages: dict[str, Any] = yaml.safe_load(path.read_text())["stages"]
+    for stage in stages.values():
+        for out in [*stage.get("outs", ()), *stage.get("metrics", ()), *stage.get("plots", ())]:
+            text = out if isinstance(out, str) else next(iter(out))
+            fixed = (project / text.split("${")[0]).resolve()  # the part before the first placeholder
+            if fixed.is_relative_to(root) or root.is_relative_to(fixed):
+                return text
+    return None

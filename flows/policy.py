@@ -1,0 +1,35 @@
+"""How Prefect treats each step: retries and timeouts. Errors that a retry cannot mend are not retried."""
+
+from dataclasses import dataclass
+
+from pass_core.errors import StorageError, TrackingError
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Retries with a delay, and the longest a step may take."""
+
+    retries: int
+    retry_delay_seconds: int
+    timeout_minutes: int
+
+
+POLICY = {
+    "generate": Policy(1, 2, 30),
+    "ingest": Policy(2, 5, 240),  # reads disks and networks
+    "validate": Policy(1, 2, 60),
+    "extract": Policy(1, 5, 24 * 60),
+    "sample_pool": Policy(1, 2, 60),
+    "train": Policy(1, 5, 48 * 60),
+    "substitute": Policy(2, 5, 24 * 60),
+    "audit": Policy(1, 5, 24 * 60),
+    "report": Policy(1, 2, 30),
+}
+
+# A disk or a tracking server may come back; wrong data, parameters or code give the same error again.
+TRANSIENT = (StorageError, TrackingError, OSError)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again can help."""
+    return isinstance(error, TRANSIENT)

@@ -1,0 +1,1 @@
+"""Probing attacks, one file each; a file holds its config dataclass and `ATTACK`."""

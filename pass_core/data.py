@@ -1,0 +1,60 @@
+"""Small frozen containers for records and their attributes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pass_core.errors import DataError
+
+FloatArray = NDArray[np.float32]
+DoubleArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Role = Literal["private", "useful", "hidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A finite attribute of a record: private (S), useful (U) or hidden (F, evaluated but never trained on)."""
+
+    name: str
+    classes: tuple[str, ...]
+    role: Role
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Features (n, *shape) with one integer label per attribute and record."""
+
+    features: FloatArray
+    labels: Mapping[str, IntArray]
+
+    def __post_init__(self) -> None:
+        for name, values in self.labels.items():
+            if values.shape != (len(self.features),):
+                raise DataError(f"labels of attribute {name!r}: expected shape ({len(self.features)},), found {values.shape}")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        return tuple(self.features.shape[1:])
+
+
+def with_role(attributes: tuple[Attribute, ...], role: Role) -> tuple[Attribute, ...]:
+    """The attributes of one role, in order."""
+    return tuple(attribute for attribute in attributes if attribute.role == role)
+
+
+def one_hot(labels: IntArray, n_classes: int) -> DoubleArray:
+    """Indicator matrix (n, n_classes) of integer labels."""
+    matrix: DoubleArray = np.zeros((len(labels), n_classes))
+    matrix[np.arange(len(labels)), labels] = 1.0
+    return matrix

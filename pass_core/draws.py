@@ -1,0 +1,84 @@
+"""Keyed draws: the donor of a record is a function of a secret key, not of a random state (architecture: one draw per record).
+
+A retry, another order or another number of workers gives the same donor, and no run draws a record a second time,
+which would let an attacker average. Without the key a draw cannot be replayed.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pass_core.data import DoubleArray, IntArray
+from pass_core.errors import ConfigError
+
+KEY_BYTES = 32
+# Thresholds are integers of 53 bits: the largest range in which every integer is a float64, so scaling is exact.
+THRESHOLD_BITS = 53
+_THRESHOLD_RANGE = float(2**THRESHOLD_BITS)
+
+WordArray = NDArray[np.uint64]
+
+
+def _framed(parts: Iterable[str]) -> bytes:
+    """Length-prefixed concatenation: different tuples never give the same bytes."""
+    encoded = [part.encode() for part in parts]
+    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+
+
+def experiment_key(seed: int) -> bytes:
+    """The key of a reproducible experiment. Anyone who knows the seed has it: never for release."""
+    return hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"pass-experiment").digest()
+
+
+def key_id(key: bytes) -> str:
+    """A public name for a key: a hash that does not tell the key."""
+    _check_key(key)
+    return hashlib.blake2b(key, digest_size=8, person=b"pass-key-id").hexdigest()
+
+
+def _check_key(key: bytes) -> None:
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"draw key: expected {KEY_BYTES} bytes, found {len(key)}")
+
+
+def keyed_words(key: bytes, purpose: str, scope: tuple[str, ...], record_ids: Iterable[str]) -> WordArray:
+    """One 64-bit word per record id: PRF(key, purpose | scope | record id), keyed BLAKE2b."""
+    _check_key(key)
+    base = hashlib.blake2b(_framed((purpose, *scope)), key=key, digest_size=8, person=b"pass-draws")
+    words = []
+    for record_id in record_ids:
+        state = base.copy()
+        state.update(_framed((record_id,)))
+        words.append(int.from_bytes(state.digest(), "big"))
+    return np.array(words, dtype=np.uint64)
+
+
+def inverse_cdf(probabilities: NDArray[np.floating], words: WordArray) -> IntArray:
+    """Donor index per row: inverse CDF in float64 over integer thresholds; a zero probability is never chosen.
+
+    Args:
+        probabilities: (n, pool), rows of non-negative numbers; each row is normalised here.
+        words: (n,) uniform 64-bit words, of which the upper 53 bits are used.
+    """
+    cumulative: DoubleArray = np.cumsum(probabilities, axis=1, dtype=np.float64)
+    total = cumulative[:, -1:]
+    if not (np.isfinite(total).all() and (total > 0).all()):
+        raise ConfigError("a row of P(x'|x) is empty or not finite: the model cannot be used for draws")
+    # The tail after the last donor with mass equals the total exactly, so its threshold is the full range: equal
+    # neighbouring thresholds mean zero mass, and the first threshold above the word is always a donor with mass.
+    thresholds = np.floor(cumulative / total * _THRESHOLD_RANGE)
+    picks = (words >> np.uint64(64 - THRESHOLD_BITS)).astype(np.float64)
+    donors: IntArray = (thresholds <= picks[:, None]).sum(axis=1).astype(np.int64)
+    return donors
+
+
+def uniform_words(rng: np.random.Generator, n: int) -> WordArray:
+    """Uniform words from an experiment's own stream: an attacker's fresh draws, never a release."""
+    return rng.integers(0, 2**64, size=n, dtype=np.uint64)
+
+
+def keyed_order(key: bytes, scope: tuple[str, ...], record_ids: Iterable[str]) -> IntArray:
+    """A permutation of the records that only the key's holder can undo."""
+    return np.argsort(keyed_words(key, "order", scope, record_ids), kind="stable").astype(np.int64)

@@ -1,0 +1,57 @@
+"""What every obfuscation method keeps to; what learns (Method) and what was learnt (Fitted) are different types."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pass_core.data import Attribute, FloatArray, Records
+from pass_core.substitution import SubstitutionChannel
+from pass_core.training import OnEpoch, TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is fixed before training and known again at release: attributes with roles, donors, device."""
+
+    attributes: tuple[Attribute, ...]
+    pool: Records
+    device: torch.device
+
+
+class Fitted(Protocol):
+    """A protector that was learnt: small, frozen, saved as tensors."""
+
+    @property
+    def channel(self) -> SubstitutionChannel | None:
+        """P(x'|x) over the pool for methods that substitute by donors, None for those that make new records."""
+
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Protected records of the same shape, with fresh draws from `rng` (experiments and attacks only)."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything learnt, as tensors."""
+
+
+class Method(Protocol):
+    """An obfuscation method; its config type is a frozen dataclass beside it."""
+
+    summary: ClassVar[str]
+    config_type: ClassVar[type[Any]]
+
+    def fit(
+        self,
+        data: Records,
+        setting: Setting,
+        config: Any,
+        training: TrainConfig,
+        rng: np.random.Generator,
+        on_epoch: OnEpoch,
+    ) -> Fitted:
+        """Learns a protector from labelled training records."""
+
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: Any) -> Fitted:
+        """The fitted protector again, from what `state_dict` gave."""

@@ -1,0 +1,135 @@
+"""PASS: a learnt substitution channel over a pool of real donors (ICML 2025)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pass_core.data import FloatArray, Records, with_role
+from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.errors import ConfigError, MethodError
+from pass_core.losses import general_loss, private_loss, useful_loss
+from pass_core.methods.base import Setting
+from pass_core.networks import NetworkKind, build_network
+from pass_core.randomness import torch_generator
+from pass_core.substitution import SubstitutionChannel, log_probabilities
+from pass_core.training import OnEpoch, TrainConfig, minimise
+
+
+@dataclass(frozen=True, slots=True)
+class PassConfig:
+    """The channel and the weights of its objective; null weights take the paper's rule (pass-spec I-2)."""
+
+    temperature: float = 0.01  # τ
+    embedding_size: int = 512
+    encoder: NetworkKind = "auto"
+    useful_weight: float | None = None  # λ; null: number of private / number of useful attributes
+    general_weight: float | None = None  # μ; null: 0.2 × number of private attributes
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ConfigError(f"temperature: expected above 0, found {self.temperature}")
+        if self.embedding_size < 1:
+            raise ConfigError(f"embedding_size: expected at least 1, found {self.embedding_size}")
+        for name in ("useful_weight", "general_weight"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"{name}: expected 0 or more, or null, found {value}")
+
+    def weights(self, n_private: int, n_useful: int) -> tuple[float, float]:
+        """(λ, μ) for these numbers of attributes; μ above the number of private ones would break the bound."""
+        useful = n_private / n_useful if self.useful_weight is None else self.useful_weight
+        general = 0.2 * n_private if self.general_weight is None else self.general_weight
+        if general > n_private:
+            raise ConfigError(f"general_weight: expected at most the {n_private} private attribute(s), found {general}")
+        return useful, general
+
+
+@dataclass(frozen=True, slots=True)
+class FittedPass:
+    """A trained channel and the donors' features it releases."""
+
+    channel: SubstitutionChannel
+    donor_features: FloatArray  # (pool, *shape)
+
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+        donors = [inverse_cdf(p, uniform_words(rng, len(p))) for _, p in self.channel.blocks(features)]
+        return self.donor_features[np.concatenate(donors)] if donors else features
+
+    def state_dict(self) -> dict[str, Tensor]:
+        encoder = {f"encoder.{name}": value for name, value in self.channel.encoder.state_dict().items()}
+        return encoder | {"donors": self.channel.donors}
+
+
+class PassSubstitution:
+    """PASS."""
+
+    summary: ClassVar[str] = "PASS: every record replaced by a real donor's, drawn from a trained P(x'|x)"
+    config_type: ClassVar[type[PassConfig]] = PassConfig
+
+    def fit(
+        self,
+        data: Records,
+        setting: Setting,
+        config: PassConfig,
+        training: TrainConfig,
+        rng: np.random.Generator,
+        on_epoch: OnEpoch,
+    ) -> FittedPass:
+        """Minimises Σ L_S + λ Σ L_U + μ L_X over the encoder f and the donors' embeddings g.
+
+        Raises:
+            MethodError: no private or no useful attribute, or a useful class without a donor.
+        """
+        private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
+        if not private or not useful:
+            raise MethodError(
+                "PASS needs at least one private and one useful attribute; see the data set's section in params.yaml"
+            )
+        useful_weight, general_weight = config.weights(len(private), len(useful))
+        generator = torch_generator(rng)
+        encoder = _encoder(config, data.feature_shape, generator).to(setting.device)
+        donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
+        features = torch.from_numpy(data.features).to(setting.device)
+        labels = {a.name: torch.from_numpy(data.labels[a.name]).to(setting.device) for a in private + useful}
+        donor_labels = {a.name: torch.from_numpy(setting.pool.labels[a.name]).to(setting.device) for a in useful}
+        for attribute in useful:
+            if not np.isin(data.labels[attribute.name], setting.pool.labels[attribute.name]).all():
+                raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.size")
+
+        def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
+            log_p = log_probabilities(encoder(features[rows]), donors, config.temperature)
+            terms = {f"private_{a.name}": private_loss(log_p, labels[a.name][rows], a.n_classes) for a in private}
+            terms |= {
+                f"useful_{a.name}": useful_loss(log_p, labels[a.name][rows], donor_labels[a.name], a.n_classes) for a in useful
+            }
+            general = general_loss(log_p)
+            total = sum((terms[f"private_{a.name}"] for a in private), start=general_weight * general)
+            total = sum((useful_weight * terms[f"useful_{a.name}"] for a in useful), start=total)
+            return {"total": total, **terms, "general": general}
+
+        encoder.train()
+        minimise(batch_loss, [*encoder.parameters(), donors], len(data), training, generator, on_epoch)
+        return _fitted(encoder, donors.detach(), config, setting)
+
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: PassConfig) -> FittedPass:
+        # The weights drawn here are overwritten at once; any generator does.
+        encoder = _encoder(config, setting.pool.feature_shape, torch.Generator().manual_seed(0))
+        encoder.load_state_dict({name.removeprefix("encoder."): v for name, v in state.items() if name.startswith("encoder.")})
+        if len(state["donors"]) != len(setting.pool):
+            raise MethodError(f"the model knows {len(state['donors'])} donors, the pool has {len(setting.pool)}: retrain")
+        return _fitted(encoder.to(setting.device), state["donors"].to(setting.device), config, setting)
+
+
+def _encoder(config: PassConfig, shape: tuple[int, ...], generator: torch.Generator) -> nn.Module:
+    return build_network(config.encoder, shape, config.embedding_size, generator)
+
+
+def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, setting: Setting) -> FittedPass:
+    return FittedPass(SubstitutionChannel(encoder.eval(), donors, config.temperature), setting.pool.features)
+
+
+METHOD = PassSubstitution()

@@ -1,0 +1,45 @@
+"""Choosing the pool of donors from the training records (pure: indices out)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pass_core.data import Attribute, IntArray
+from pass_core.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """How many training records become donors; they are drawn uniformly without replacement."""
+
+    size: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"size: expected at least 1, found {self.size}")
+
+
+def sample_pool(
+    labels: Mapping[str, IntArray],
+    useful: tuple[Attribute, ...],
+    n_records: int,
+    config: PoolConfig,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Sorted indices of the donors; every useful class that occurs in training has at least one donor.
+
+    Raises:
+        DataError: the pool is larger than the training set, or misses a useful class (L_U would be infinite).
+    """
+    if config.size > n_records:
+        raise DataError(f"pool.size: expected at most the {n_records} training records, found {config.size}")
+    donors: IntArray = np.sort(rng.choice(n_records, size=config.size, replace=False)).astype(np.int64)
+    for attribute in useful:
+        missing = np.setdiff1d(np.unique(labels[attribute.name]), np.unique(labels[attribute.name][donors]))
+        if len(missing):
+            raise DataError(
+                f"the pool of {config.size} donors has none for {len(missing)} class(es) of useful attribute "
+                f"{attribute.name!r}: raise pool.size or change the seed"
+            )
+    return donors

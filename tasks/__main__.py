@@ -1,0 +1,50 @@
+"""python -m tasks STEP --dataset D [--method M]: one step, from files to files. What DVC's stages call."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from pass_core.errors import PassError
+from tasks.config import load_config, parse_overrides
+from tasks.layout import layout_at
+from tasks.progress import configure_logging, reporter
+from tasks.registry import STEPS, find_step, is_generated
+from tasks.step import run_step
+
+EXIT_ERROR = 2
+
+
+def main() -> int:
+    """Runs the step named on the command line; 0 when it succeeded, 2 after an error told in one line."""
+    parser = argparse.ArgumentParser(prog="python -m tasks", description=__doc__)
+    parser.add_argument("step", help=f"one of {', '.join(STEPS)}")
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--method")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="where artefacts lie (default: data)")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="replace a parameter, e.g. train.epochs=5"
+    )
+    parser.add_argument("--quiet", action="store_true")
+    arguments = parser.parse_args()
+    configure_logging(arguments.quiet)
+    try:
+        step = find_step(arguments.step)
+        if step.per_method and arguments.method is None:
+            parser.error(f"step {step.name} needs --method")
+        config = load_config(arguments.params, parse_overrides(arguments.set))
+        config = config.with_names((arguments.dataset,), (arguments.method,) if arguments.method else config.methods)
+        key = step.key(arguments.dataset, arguments.method)
+        layout = layout_at(arguments.root, generated=is_generated(arguments.dataset))
+        engine = "dvc" if "DVC_STAGE" in os.environ else "step"
+        with reporter(arguments.quiet) as progress:
+            run_step(step, key, config, layout, engine, progress, arguments.params.resolve().parent)
+    except PassError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is the command line)
+        return EXIT_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

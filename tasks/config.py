@@ -1,0 +1,234 @@
+"""Parameters: params.yaml parsed once into typed, frozen sections. The only reader of that file."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+import pass_core.attacks
+import pass_core.methods
+import tasks.datasets
+import tasks.extractors
+from pass_core import discovery
+from pass_core.audit import Thresholds
+from pass_core.errors import ConfigError
+from pass_core.pool import PoolConfig
+from pass_core.training import Device, TrainConfig
+from tasks.datasets.base import DatasetConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeConfig:
+    """The numerics of a run: with the same threads on the same kind of CPU, the same bytes."""
+
+    threads: int = 2
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.threads <= 256:
+            raise ConfigError(f"threads: expected between 1 and 256, found {self.threads}")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """Attacks by name with their settings, and what the verdict demands."""
+
+    attacks: Mapping[str, Any]
+    fresh_draws: int  # independent releases of the training records that an attacker learns from, one per epoch in turn
+    thresholds: Thresholds
+
+    def __post_init__(self) -> None:
+        if self.fresh_draws < 1:
+            raise ConfigError(f"audit.fresh_draws: expected at least 1, found {self.fresh_draws}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingConfig:
+    """Where MLflow records: a folder relative to params.yaml; the environment's MLFLOW_TRACKING_URI goes before it."""
+
+    enabled: bool = True
+    store: str = "data/mlflow"
+    experiment: str = "pass-pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All parameters of a project; a step is handed its own sections, never the whole."""
+
+    seed: int
+    compute: ComputeConfig
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    dataset: Mapping[str, DatasetConfig]
+    pool: PoolConfig
+    train: TrainConfig
+    method: Mapping[str, Any]
+    release: Mapping[str, tuple[str, ...]]  # data set -> columns that leave with the payload; default: none
+    audit: AuditConfig
+    tracking: TrackingConfig
+
+    def with_names(self, datasets: tuple[str, ...], methods: tuple[str, ...]) -> "Config":
+        """This config for other data sets and methods; both must have a section."""
+        for kind, names, sections in (("dataset", datasets, self.dataset), ("method", methods, self.method)):
+            for name in names:
+                if name not in sections:
+                    raise ConfigError(f"{kind} {name!r} has no section in params.yaml: expected one of {', '.join(sections)}")
+        return dataclasses.replace(self, datasets=datasets, methods=methods)
+
+
+def load_config(path: Path, overrides: Mapping[str, str] | None = None) -> Config:
+    """The parameters in `path`, some replaced by `overrides` ("train.epochs" -> "5").
+
+    Raises:
+        ConfigError: a key is unknown or missing, a type wrong, a value not allowed; the message names its path.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: expected file is missing; run from the project's folder or give --params") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: is not YAML; correct it") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected a table of sections, found {type(raw).__name__}")
+    for dotted, text in (overrides or {}).items():
+        _override(raw, dotted, text)
+    return _parse(raw, path.name)
+
+
+def parse_overrides(settings: list[str]) -> dict[str, str]:
+    """["train.epochs=5"] -> {"train.epochs": "5"}."""
+    pairs = {}
+    for setting in settings:
+        dotted, separator, text = setting.partition("=")
+        if not separator or not dotted:
+            raise ConfigError(f"setting {setting!r}: expected path=value, such as train.epochs=5")
+        pairs[dotted] = text
+    return pairs
+
+
+def _override(raw: dict[str, Any], dotted: str, text: str) -> None:
+    section = raw
+    *parents, last = dotted.split(".")
+    for name in parents:
+        section = section.setdefault(name, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"{dotted}: {name!r} is a value, not a section")
+    try:
+        section[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{dotted}: the value is not YAML") from None
+
+
+def _parse(raw: dict[str, Any], source: str) -> Config:
+    strict = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    datasets = _named_sections(raw.get("dataset"), "dataset", tasks.datasets, "DATASET", strict)
+    methods = _named_sections(raw.get("method"), "method", pass_core.methods, "METHOD", strict)
+    attacks = _named_sections((raw.get("audit") or {}).get("attacks"), "audit.attacks", pass_core.attacks, "ATTACK", strict)
+    audit = create_model(
+        "audit", __config__=strict, attacks=(attacks, ...), fresh_draws=(int, 8), thresholds=(Thresholds, Thresholds())
+    )
+    fields: dict[str, Any] = {
+        "seed": (int, ...),
+        "compute": (ComputeConfig, ComputeConfig()),
+        "datasets": (tuple[str, ...], ...),
+        "methods": (tuple[str, ...], ...),
+        "dataset": (datasets, ...),
+        "pool": (PoolConfig, ...),
+        "train": (TrainConfig, ...),
+        "method": (methods, ...),
+        "release": (dict[str, tuple[str, ...]], {}),
+        "audit": (audit, ...),
+        "tracking": (TrackingConfig, TrackingConfig()),
+    }
+    model = create_model("params", __config__=strict, **fields)
+    try:
+        # Through JSON, where a strict parser still takes a list for a tuple and 1 for 1.0, but never "1".
+        parsed: Any = model.model_validate_json(json.dumps(raw))
+    except TypeError:
+        raise ConfigError(f"{source}: keys must be text and values plain YAML (no dates)") from None
+    except ValidationError as error:
+        raise ConfigError("; ".join(f"{source}: {_explain(e, model)}" for e in error.errors())) from None
+    values = {name: getattr(parsed, name) for name in fields}
+    for name in ("dataset", "method"):
+        values[name] = dict(values[name])
+    values["audit"] = AuditConfig(dict(parsed.audit.attacks), parsed.audit.fresh_draws, parsed.audit.thresholds)
+    config = Config(**values)
+    config = config.with_names(config.datasets, config.methods)
+    _check_names(config)
+    return config
+
+
+def _named_sections(raw: Any, path: str, package: Any, entry: str, strict: ConfigDict) -> type[BaseModel]:
+    """A model with one field per named section, typed by the entry of that name."""
+    if not isinstance(raw, dict) or not raw:
+        raise ConfigError(f"{path}: expected a table with at least one of {', '.join(discovery.available(package))}")
+    fields: dict[str, Any] = {}
+    for name in raw:
+        try:
+            fields[str(name)] = (getattr(discovery.load(package, str(name)), entry).config_type, ...)
+        except ConfigError as error:
+            raise ConfigError(f"{path}.{name}: {error}") from None
+        if raw[name] is None:
+            raw[name] = {}  # `identity:` alone is a section with nothing to choose
+    return create_model(path, __config__=strict, **fields)
+
+
+def _check_names(config: Config) -> None:
+    """Attributes and extractors must exist, released columns be useful attributes; told before anything runs."""
+    extractors = discovery.available(tasks.extractors)
+    for name, section in config.dataset.items():
+        known = discovery.load(tasks.datasets, name).DATASET.attribute_names
+        for role in ("private", "useful", "hidden"):
+            for attribute in getattr(section, role):
+                if attribute not in known:
+                    raise ConfigError(
+                        f"dataset.{name}.{role}: unknown attribute {attribute!r}: expected some of {', '.join(known)}"
+                    )
+        if section.extractor not in extractors:
+            raise ConfigError(
+                f"dataset.{name}.extractor: unknown name {section.extractor!r}: expected one of {', '.join(extractors)}"
+            )
+    for name, columns in config.release.items():
+        if name not in config.dataset:
+            raise ConfigError(f"release.{name}: unknown data set: expected one of {', '.join(config.dataset)}")
+        allowed = config.dataset[name].useful
+        for column in columns:
+            if column not in allowed:
+                raise ConfigError(
+                    f"release.{name}: column {column!r} may not leave: only useful attributes may ({', '.join(allowed)})"
+                )
+
+
+def _explain(error: Any, model: type[BaseModel]) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    kind, message = error["type"], str(error["msg"])
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{path}: unknown key: expected one of {', '.join(_keys(model, error['loc'][:-1]))}"
+    if kind in ("missing", "missing_argument"):
+        return f"{path}: is missing"
+    if kind == "value_error":
+        message = message.removeprefix("Value error, ")
+        named = re.match(r"(\w+): (.*)", message, flags=re.DOTALL)
+        return f"{path}.{named[1]}: {named[2]}" if named else f"{path}: {message}"
+    hint = " (YAML reads 1e-3 as text: write 0.001)" if kind == "float_type" else ""
+    return f"{path}: {message[0].lower()}{message[1:]}, found {type(error['input']).__name__}{hint}"
+
+
+def _keys(model: Any, path: tuple[Any, ...]) -> list[str]:
+    """The keys allowed at a path of nested models and dataclasses."""
+    for part in path:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[part].annotation
+        else:
+            model = next(f.type for f in dataclasses.fields(model) if f.name == part)
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return list(model.model_fields)
+    return [f.name for f in dataclasses.fields(model)]

@@ -1,0 +1,22 @@
+"""Step extract: payloads to features."""
+
+import tasks.extractors
+from pass_core import discovery
+from tasks.datasets.base import DatasetConfig
+from tasks.extractors.base import Extractor
+from tasks.lake import FEATURES, PAYLOAD, TableInfo, array_of, read_table, table_path, vectors, write_table
+from tasks.step_io import StepIO, StepResult
+
+
+def extract(config: DatasetConfig, io: StepIO) -> StepResult:
+    """Runs the data set's extractor over validated records; everything but the payload is kept."""
+    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
+    info = TableInfo.load(io.inputs["records"])
+    table = read_table(table_path(io.inputs["records"]))
+    features = extractor.extract(array_of(table, PAYLOAD, info.payload_shape))
+    io.progress("extract", len(table), len(table))
+    folder = io.outputs["features"]
+    write_table(table.drop_columns([PAYLOAD]).append_column(FEATURES, vectors(features)), table_path(folder))
+    shape = extractor.feature_shape(info.payload_shape)
+    TableInfo(info.dataset, info.payload_shape, shape, info.classes).save(folder)
+    return StepResult(counts={"records": len(table), "features": int(features[0].size)})

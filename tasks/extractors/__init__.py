@@ -1,0 +1,1 @@
+"""Feature extractors, one file each; a file holds `EXTRACTOR`."""

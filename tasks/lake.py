@@ -1,0 +1,151 @@
+"""Parquet in and out: the only file that writes it, with fixed options so that equal tables give equal bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.errors import DataError, SchemaMismatch
+from tasks.storage import read_json, write_json
+
+# What a record carries through the pipeline; none of these but the payload is ever released.
+RECORD_ID, SPLIT, PERSON, BLOCK, PAYLOAD, FEATURES = "record_id", "split", "person", "block", "payload", "features"
+CONTEXT_COLUMNS = (RECORD_ID, SPLIT, PERSON, BLOCK)
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """What a folder of records is: shapes and classes, kept beside the Parquet file as table.json."""
+
+    dataset: str
+    payload_shape: tuple[int, ...]
+    feature_shape: tuple[int, ...]  # empty until features are extracted
+    classes: Mapping[str, tuple[str, ...]]
+
+    def save(self, folder: Path) -> None:
+        write_json(
+            folder / "table.json",
+            {
+                "dataset": self.dataset,
+                "payload_shape": list(self.payload_shape),
+                "feature_shape": list(self.feature_shape),
+                "classes": {name: list(classes) for name, classes in self.classes.items()},
+            },
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "TableInfo":
+        raw = read_json(folder / "table.json")
+        try:
+            return cls(
+                raw["dataset"],
+                tuple(raw["payload_shape"]),
+                tuple(raw["feature_shape"]),
+                {name: tuple(classes) for name, classes in raw["classes"].items()},
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise DataError(f"{folder / 'table.json'}: is damaged; run the step that writes it again") from None
+
+
+def table_path(folder: Path) -> Path:
+    """The Parquet file of a folder of records."""
+    return folder / "table.parquet"
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes Parquet without statistics or pandas metadata: a footer tells nothing about the values."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        table.replace_schema_metadata(None),
+        path,
+        compression="zstd",
+        row_group_size=8192,
+        write_statistics=False,
+        version="2.6",
+    )
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """A Parquet table, checked; a missing, damaged or different file is a DataError that names it."""
+    try:
+        table = pq.ParquetFile(path).read(columns=columns)
+        table.validate(full=True)
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected file is missing; run the step that writes it again") from None
+    except (pa.ArrowException, OSError):
+        raise DataError(f"{path}: is damaged: not readable as Parquet; run the step that writes it again") from None
+    missing = [name for name in columns or () if name not in table.column_names]
+    if missing:
+        raise SchemaMismatch(f"{path}: expected columns {', '.join(columns or ())}; missing: {', '.join(missing)}")
+    return table
+
+
+def vectors(values: FloatArray) -> pa.Array:
+    """Arrays (n, *shape) as a column of float vectors of fixed length."""
+    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+
+
+def array_of(table: pa.Table, column: str, shape: tuple[int, ...]) -> FloatArray:
+    """A column of float vectors as an array (n, *shape)."""
+    chunks = table.column(column).combine_chunks()
+    found = getattr(chunks.type, "list_size", None)
+    if found != int(np.prod(shape)):
+        raise SchemaMismatch(f"column {column!r}: expected float vectors of length {int(np.prod(shape))}, found {chunks.type}")
+    values: FloatArray = chunks.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    return values.reshape(len(table), *shape)
+
+
+def labels_of(table: pa.Table, attributes: tuple[Attribute, ...]) -> dict[str, IntArray]:
+    """Class indices per attribute; a class that the attribute does not have is a DataError that names the column."""
+    labels = {}
+    for attribute in attributes:
+        column = table.column(attribute.name).combine_chunks()
+        codes = pc.index_in(column, value_set=pa.array(attribute.classes, type=column.type))
+        if codes.null_count:
+            raise DataError(
+                f"column {attribute.name!r}: {codes.null_count} record(s) carry a class that is not one of the "
+                f"{attribute.n_classes} known ones"
+            )
+        labels[attribute.name] = codes.to_numpy().astype(np.int64)
+    return labels
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureTable:
+    """Extracted records with their context, in file order."""
+
+    records: Records
+    record_ids: tuple[str, ...]
+    splits: IntArray  # 0 train, 1 test
+    persons: tuple[str, ...]
+    blocks: IntArray
+
+    def rows(self, split: str) -> IntArray:
+        """Positions of the records of a split."""
+        return np.flatnonzero(self.splits == SPLITS.index(split)).astype(np.int64)
+
+    def subset(self, rows: IntArray) -> Records:
+        """The records at these positions."""
+        return Records(self.records.features[rows], {name: values[rows] for name, values in self.records.labels.items()})
+
+
+def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTable:
+    """The features of a folder with labels of `attributes`."""
+    info = TableInfo.load(folder)
+    table = read_table(table_path(folder), [*CONTEXT_COLUMNS, FEATURES, *(a.name for a in attributes)])
+    _, blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)
+    splits = np.array([SPLITS.index(split) for split in table.column(SPLIT).to_pylist()], dtype=np.int64)
+    return FeatureTable(
+        Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)),
+        tuple(table.column(RECORD_ID).to_pylist()),
+        splits,
+        tuple(table.column(PERSON).to_pylist()),
+        blocks.astype(np.int64),
+    )

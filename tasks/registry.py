@@ -1,0 +1,100 @@
+"""The step table that `python -m tasks`, dvc.yaml and the Prefect flow share."""
+
+import tasks.datasets
+from pass_core import discovery
+from pass_core.errors import ConfigError
+from tasks import audit, extract, generate, ingest, report, sample_pool, substitute, train, validate
+from tasks.datasets.base import GeneratedDataset
+from tasks.step import Step
+
+# `sections` are what DVC watches; a test checks that a step reads no other.
+_TABLE = (
+    Step(
+        "generate",
+        lambda c, io: generate.generate(c.dataset[io.key.dataset], io),
+        sections=("seed", "dataset.{dataset}"),
+        inputs=(),
+        outputs=("raw",),
+        per_method=False,
+    ),
+    Step(
+        "ingest",
+        lambda c, io: ingest.ingest(c.dataset[io.key.dataset], io),
+        sections=("dataset.{dataset}",),
+        inputs=("raw",),
+        outputs=("records",),
+        per_method=False,
+    ),
+    Step(
+        "validate",
+        lambda _, io: validate.validate(io),
+        sections=(),
+        inputs=("records",),
+        outputs=("validation",),
+        per_method=False,
+    ),
+    Step(
+        "extract",
+        lambda c, io: extract.extract(c.dataset[io.key.dataset], io),
+        sections=("compute", "dataset.{dataset}"),
+        inputs=("records", "validation"),
+        outputs=("features",),
+        per_method=False,
+    ),
+    Step(
+        "sample_pool",
+        lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, io),
+        sections=("seed", "dataset.{dataset}", "pool"),
+        inputs=("records", "features"),
+        outputs=("pool",),
+        per_method=False,
+    ),
+    Step(
+        "train",
+        lambda c, io: train.train(c.dataset[io.key.dataset], c.train, c.method[str(io.key.method)], c.compute.device, io),
+        sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}"),
+        inputs=("features", "pool"),
+        outputs=("model", "curves"),
+        per_method=True,
+    ),
+    Step(
+        "substitute",
+        lambda c, io: substitute.substitute(c.dataset[io.key.dataset], c.release.get(io.key.dataset, ()), c.compute.device, io),
+        sections=("seed", "compute", "dataset.{dataset}", "release"),
+        inputs=("features", "pool", "model"),
+        outputs=("protected", "linkage"),
+        per_method=True,
+    ),
+    Step(
+        "audit",
+        lambda c, io: audit.audit(
+            c.dataset[io.key.dataset], c.audit.attacks, c.audit.thresholds, c.audit.fresh_draws, c.compute.device, io
+        ),
+        sections=("seed", "compute", "dataset.{dataset}", "audit"),
+        inputs=("features", "pool", "model", "protected", "linkage"),
+        outputs=("audit", "metrics", "nag_table"),
+        per_method=True,
+    ),
+    Step(
+        "report",
+        lambda _, io: report.report(io),
+        sections=(),
+        inputs=("audit", "curves", "model"),
+        outputs=("report",),
+        per_method=True,
+    ),
+)
+
+STEPS = {step.name: step for step in _TABLE}
+
+
+def find_step(name: str) -> Step:
+    """The step of that name."""
+    if name not in STEPS:
+        raise ConfigError(f"unknown step {name!r}: expected one of {', '.join(STEPS)}")
+    return STEPS[name]
+
+
+def is_generated(dataset: str) -> bool:
+    """Whether the data set is made here rather than downloaded."""
+    return isinstance(discovery.load(tasks.datasets, dataset).DATASET, GeneratedDataset)

@@ -1,0 +1,145 @@
+"""One executor for all steps: checks, numerics, random streams, staging, publishing, report, provenance, tracking."""
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from pass_core.errors import DataError
+from tasks.config import Config
+from tasks.layout import Key, Layout
+from tasks.progress import Reporter, silent
+from tasks.provenance import describe
+from tasks.step_io import StepIO, StepResult
+from tasks.storage import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
+from tasks.tracking import track_step
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """The versioned record of a step: the same for the same inputs, so nothing of when or where."""
+
+    step: str
+    dataset: str
+    method: str | None
+    counts: Mapping[str, int]
+    metrics: Mapping[str, float]
+    verdict: str | None
+    digests: Mapping[str, str]  # output -> SHA-256
+
+    @classmethod
+    def load(cls, path: Path) -> "StepReport":
+        """The report a step left."""
+        return cls(**read_json(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A row of the step table."""
+
+    name: str
+    run: Callable[[Config, StepIO], StepResult]
+    sections: tuple[str, ...]  # parameters it depends on, as DVC's `params:` names them
+    inputs: tuple[str, ...]  # artefacts of `tasks.layout.ARTEFACTS`
+    outputs: tuple[str, ...]
+    per_method: bool
+
+    def watched(self, key: Key) -> tuple[str, ...]:
+        """The sections for a key: `dataset.{dataset}` filled in."""
+        return tuple(section.format(dataset=key.dataset, method=key.method) for section in self.sections)
+
+    def key(self, dataset: str, method: str | None) -> Key:
+        """The key of this step for a data set and a method."""
+        return Key(dataset, method if self.per_method else None)
+
+
+def run_step(
+    step: Step, key: Key, config: Config, layout: Layout, engine: str, progress: Reporter = silent, store: Path = Path()
+) -> StepReport:
+    """Runs a step and publishes all of its outputs, or none.
+
+    Args:
+        engine: who called (recorded in provenance and MLflow).
+        store: folder that a relative `tracking.store` starts from.
+    """
+    inputs = {name: layout.artefact(name, key) for name in step.inputs}
+    for name, path in inputs.items():
+        if not path.exists():
+            raise DataError(f"{path}: expected input {name!r} of step {step.name} is missing; run the steps before it first")
+    started = time.monotonic()
+    staging_name = f"{step.name}-{key}".replace("/", "-")
+    with (
+        storage_errors(layout.root),
+        staging_folder(layout.staging, staging_name) as staging,
+        track_step(step.name, key, config.tracking, engine, store) as record,
+        fixed_numerics(config.compute.threads),
+    ):
+        outputs = {name: staging / f"{name}{layout.artefact(name, key).suffix}" for name in step.outputs}
+        io = StepIO(
+            key=key,
+            inputs=inputs,
+            outputs=outputs,
+            data_docs=layout.data_docs(step.name, key),
+            seed=config.seed,
+            labels=(step.name, str(key)),
+            progress=progress,
+        )
+        result = step.run(config, io)
+        report = StepReport(
+            step.name,
+            key.dataset,
+            key.method,
+            dict(result.counts),
+            rounded(dict(result.metrics)),
+            result.verdict,
+            {name: digest(path) for name, path in outputs.items()},
+        )
+        for name, path in outputs.items():
+            publish(path, layout.artefact(name, key))
+        write_json(layout.step_report(step.name, key), dataclasses.asdict(report))
+        seconds = time.monotonic() - started
+        record.log(_parameters(step, key, config), {**report.counts, **report.metrics}, result.epochs, report.digests)
+        record.log_outputs(inputs, {name: layout.artefact(name, key) for name in outputs}, report.verdict)
+        write_json(layout.provenance(step.name, key), describe(engine, seconds) | {"mlflow_run": record.run_id})
+    counts = ", ".join(f"{number} {name}" for name, number in result.counts.items())
+    logger.info("%s %s: %s in %.1f s", step.name, key, counts or "done", seconds)
+    return report
+
+
+def _parameters(step: Step, key: Key, config: Config) -> dict[str, Any]:
+    """The parameters this step depends on, flat: `train.epochs` -> 20."""
+
+    def flatten(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                yield from flatten(f"{path}.{name}" if path else str(name), item)
+        else:
+            yield path, value
+
+    watched = step.watched(key)
+    return {path: value for path, value in flatten("", config) if any(f"{path}.".startswith(f"{s}.") for s in watched)}
+
+
+@contextlib.contextmanager
+def fixed_numerics(threads: int) -> Iterator[None]:
+    """Deterministic algorithms with a fixed number of threads, for torch, BLAS and OpenMP alike."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])

@@ -1,0 +1,44 @@
+"""What a step is handed and what it gives back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pass_core.draws import experiment_key
+from pass_core.randomness import stream
+from pass_core.training import Epoch
+from tasks.layout import Key
+from tasks.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class StepIO:
+    """All that a step sees of the outside: where to read, where to write, its random streams, whom to tell."""
+
+    key: Key
+    inputs: Mapping[str, Path]
+    outputs: Mapping[str, Path]  # in staging; published when the step has succeeded
+    data_docs: Path
+    seed: int
+    labels: tuple[str, ...]
+    progress: Reporter
+
+    def rng(self, *labels: str) -> np.random.Generator:
+        """A random stream of this step's own, named by `labels`."""
+        return stream(self.seed, *self.labels, *labels)
+
+    def draw_key(self) -> bytes:
+        """The key of the released draws: derived from the experiment's seed, so what it releases is not for release."""
+        return experiment_key(self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step counted and measured. `epochs` and `verdict` are for those that train or audit."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    epochs: tuple[Epoch, ...] = ()
+    verdict: str | None = None

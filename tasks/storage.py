@@ -1,0 +1,126 @@
+"""Files that are whole or absent: digests, staging, publishing by rename, one writer per step."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pass_core.errors import DataError, StorageError
+
+_STORAGE_ERRORS = {
+    errno.ENOSPC: "no space left on the device: free some, then run again",
+    errno.EDQUOT: "the disk quota is used up: free some space, then run again",
+    errno.EROFS: "the file system is read-only: choose another root or remount it",
+    errno.EACCES: "permission denied: choose another root or change its owner",
+    errno.EPERM: "operation not permitted: choose another root or change its owner",
+}
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of the sorted names and digests of all files below a folder."""
+    if path.is_file():
+        return file_digest(path)
+    whole = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        whole.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
+    return whole.hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON the same way every time, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file of ours; a damaged or missing file is a DataError that names it."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected file is missing; run the step that writes it again") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise DataError(f"{path}: is damaged: not JSON; run the step that writes it again") from None
+
+
+def rounded(value: Any, digits: int = 6) -> Any:
+    """`value` with every float rounded: figures people compare carry no noise of the last bits."""
+    if isinstance(value, float):
+        return round(value, digits) + 0.0  # no negative zero
+    if isinstance(value, dict):
+        return {key: rounded(item, digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item, digits) for item in value]
+    return value
+
+
+def publish(staged: Path, final: Path) -> None:
+    """Moves a complete output to its final name; a half-written one never has it."""
+    for file in [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]:
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.is_dir():
+        retired = staged.with_name(f"{staged.name}.retired")
+        final.rename(retired)
+        staged.rename(final)
+        shutil.rmtree(retired)
+    else:
+        staged.replace(final)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def storage_errors(root: Path) -> Iterator[None]:
+    """Turns a full, read-only or forbidden disk into one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _STORAGE_ERRORS.get(error.errno or 0)
+        if advice is None:
+            raise
+        raise StorageError(f"{error.filename or root}: {advice}") from error
+
+
+@contextlib.contextmanager
+def staging_folder(staging: Path, name: str) -> Iterator[Path]:
+    """An empty private folder for one step, removed afterwards; a second run of the same step is refused.
+
+    The lock dies with its process, so whatever a killed run left in the folder is removed by the next one.
+    """
+    staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (staging / f"{name}.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise StorageError(
+                f"{staging / name}: another run (process {lock.read().strip() or 'unknown'}) is at this step: wait for it"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        folder = staging / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

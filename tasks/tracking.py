@@ -1,0 +1,239 @@
+"""MLflow: one run per executed step, grouped per pipeline run; models registered, promoted by their audit.
+
+The only file that imports mlflow. Nothing that holds records (data, pool, linkage) is ever logged.
+"""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from pass_core.errors import TrackingError
+from pass_core.training import Epoch
+from tasks.config import TrackingConfig
+from tasks.layout import Key
+from tasks.models import describe_model, model_digest
+from tasks.storage import read_json
+
+logger = logging.getLogger(__name__)
+
+PARENT_RUN = "PASS_PIPELINE_RUN"  # environment: MLflow run that groups the steps of one pipeline run
+CANDIDATE, CHAMPION = "candidate", "champion"
+
+
+class StepRecord(Protocol):
+    """Where a step's figures go."""
+
+    run_id: str | None
+
+    def log(
+        self,
+        params: Mapping[str, Any],
+        figures: Mapping[str, float],
+        epochs: tuple[Epoch, ...],
+        digests: Mapping[str, str],
+    ) -> None:
+        """Parameters, counts and metrics, loss terms per epoch, digests of the outputs."""
+
+    def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
+        """Model, audit and report among the outputs, as artifacts and in the registry."""
+
+
+class _NoRecord:
+    """Tracking is off."""
+
+    run_id: str | None = None
+
+    def log(
+        self,
+        params: Mapping[str, Any],
+        figures: Mapping[str, float],
+        epochs: tuple[Epoch, ...],
+        digests: Mapping[str, str],
+    ) -> None:
+        del params, figures, epochs, digests
+
+    def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
+        del inputs, outputs, verdict
+
+
+class _MlflowRecord:
+    """The active MLflow run."""
+
+    def __init__(self, run_id: str, key: Key) -> None:
+        self.run_id: str | None = run_id
+        self._registered = f"pass-{key}".replace("/", "-")
+
+    def log(
+        self,
+        params: Mapping[str, Any],
+        figures: Mapping[str, float],
+        epochs: tuple[Epoch, ...],
+        digests: Mapping[str, str],
+    ) -> None:
+        import mlflow
+
+        mlflow.log_params({name: str(value) for name, value in params.items()})
+        mlflow.log_metrics({name: float(value) for name, value in figures.items()})
+        mlflow.set_tags({f"digest.{name}": value for name, value in digests.items()})
+        for epoch in epochs:
+            mlflow.log_metrics(dict(epoch.terms), step=epoch.number)
+
+    def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
+        import mlflow
+
+        if "model" in outputs:
+            _register(self._registered, outputs["model"])
+        for name in ("curves", "validation", "audit", "nag_table", "report"):
+            if name in outputs:
+                log = mlflow.log_artifacts if outputs[name].is_dir() else mlflow.log_artifact
+                log(str(outputs[name]))
+        if verdict is not None:
+            mlflow.set_tag("verdict", verdict)
+            _promote(self._registered, inputs["model"], verdict, read_json(outputs["audit"])["model_digest"])
+
+
+@contextlib.contextmanager
+def track_step(name: str, key: Key, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
+    """A run for one step, under the pipeline's run when there is one; failed when the step fails."""
+    if not config.enabled:
+        yield _NoRecord()
+        return
+    import mlflow
+
+    experiment = _connect(config, base)
+    parent = os.environ.get(PARENT_RUN)
+    tags = {"step": name, "dataset": key.dataset, "method": key.method or "", "engine": engine}
+    tags |= {"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}
+    with _tracking_errors(config), contextlib.ExitStack() as stack:
+        if parent is not None:  # resumed for the length of the step, so that the step's run nests in it
+            tags["mlflow.parentRunId"] = parent
+        run = stack.enter_context(mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True))
+        yield _MlflowRecord(run.info.run_id, key)
+
+
+@contextlib.contextmanager
+def track_pipeline(name: str, config: TrackingConfig, base: Path) -> Iterator[str | None]:
+    """A run that groups the steps started inside it, in this process and in its children; yields its id."""
+    if not config.enabled:
+        yield None
+        return
+    from mlflow.tracking import MlflowClient
+
+    experiment = _connect(config, base)
+    with _tracking_errors(config):
+        client = MlflowClient()
+        run_id = client.create_run(experiment, run_name=name, tags={"pipeline": name}).info.run_id
+    before = os.environ.get(PARENT_RUN)
+    os.environ[PARENT_RUN] = run_id
+    status = "FAILED"
+    try:
+        yield run_id
+        status = "FINISHED"
+    finally:
+        os.environ.pop(PARENT_RUN)
+        if before is not None:
+            os.environ[PARENT_RUN] = before
+        client.set_terminated(run_id, status)
+
+
+def tracking_uri(config: TrackingConfig, base: Path) -> str:
+    """The store in use: the environment's, else SQLite in the configured folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(base / config.store).resolve() / 'mlflow.db'}"
+
+
+def _connect(config: TrackingConfig, base: Path) -> str:
+    """Opens the store and returns the experiment's id."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    import mlflow
+
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    uri = tracking_uri(config, base)
+    with _tracking_errors(config):
+        artifacts = None
+        if "MLFLOW_TRACKING_URI" not in os.environ:
+            folder = (base / config.store).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            artifacts = (folder / "artifacts").as_uri()
+        mlflow.set_tracking_uri(uri)
+        found = mlflow.get_experiment_by_name(config.experiment)
+        if found is not None:
+            return str(found.experiment_id)
+        return str(mlflow.create_experiment(config.experiment, artifact_location=artifacts))
+
+
+@contextlib.contextmanager
+def _tracking_errors(config: TrackingConfig) -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TrackingError(
+            f"MLflow store {config.store}: {reason}; make it writable, change tracking.store, or set tracking.enabled: false"
+        ) from error
+
+
+def _register(name: str, model: Path) -> Any:
+    """Logs a model (safetensors + JSON, with a signature) and registers it as the candidate."""
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    description = describe_model(model)
+    single = np.dtype(np.float32)
+    outputs = (-1, description["pool_size"]) if description["has_channel"] else (-1, *description["feature_shape"])
+    signature = ModelSignature(
+        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]), "features")]),
+        outputs=Schema([TensorSpec(single, outputs)]),
+    )
+    with warnings.catch_warnings():
+        # It asks for an input example, which would be somebody's record.
+        warnings.filterwarnings("ignore", message=".*input example was not provided", category=UserWarning)
+        info = mlflow.pyfunc.log_model(
+            name="model",
+            loader_module="tasks.mlflow_channel",
+            data_path=str(model),
+            signature=signature,
+            pip_requirements=["pass-pipeline"],
+        )
+    client = mlflow.MlflowClient()
+    if not client.search_registered_models(f"name='{name}'"):
+        client.create_registered_model(name)
+    tags = {"model_digest": model_digest(model)}
+    run = mlflow.active_run().info.run_id
+    version = client.create_model_version(name, info.model_uri, run, tags=tags, model_id=info.model_id).version
+    client.set_registered_model_alias(name, CANDIDATE, version)
+    return version
+
+
+def _promote(name: str, model: Path, verdict: str, digest: str) -> None:
+    """Makes the audited model the champion when its audit passed; takes the title away when it failed."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    # A model restored from DVC's cache was never registered in this store: register it now.
+    version = _version_with(client, name, digest) or _register(name, model)
+    if verdict == "pass":
+        client.set_registered_model_alias(name, CHAMPION, version)
+    elif CHAMPION in client.get_registered_model(name).aliases and _champion_digest(client, name) == digest:
+        client.delete_registered_model_alias(name, CHAMPION)
+
+
+def _version_with(client: Any, name: str, digest: str) -> Any:
+    versions = client.search_model_versions(f"name='{name}'")
+    matching = [v for v in versions if v.tags.get("model_digest") == digest]
+    return max(matching, key=lambda v: int(v.version)).version if matching else None
+
+
+def _champion_digest(client: Any, name: str) -> str | None:
+    digest: str | None = client.get_model_version_by_alias(name, CHAMPION).tags.get("model_digest")
+    return digest
