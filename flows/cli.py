@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -20,10 +21,11 @@ from flows.summary import audit_rows
 from pass_core import discovery
 from pass_core.errors import PassError
 from tasks.config import load_config, parse_overrides
-from tasks.layout import Key, layout_at
+from tasks.layout import layout_at
 from tasks.progress import configure_logging, reporter
 from tasks.publishing import publish_report
 from tasks.registry import find_step, is_generated
+from tasks.step_io import Key
 from tasks.storage import read_json
 from tasks.tracking import tracking_uri
 
@@ -257,16 +259,23 @@ def _run_steps(
 
 def _show_audit(folder: Path, key: Key) -> None:
     document = read_json(folder / "audit.json")
-    table = Table(title=f"{key}: {document['verdict'].upper()}, mNAG {document['mnag']:.1%}", title_justify="left")
+    table = Table(
+        title=f"{key}: {document['verdict'].upper()}, mNAG {document['mnag']:.1%}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     rows = audit_rows(folder / "audit.json")
     for name in rows[0]:
-        table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right")
+        table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
     out.print()
     out.print(table)
     for reason in document["reasons"]:
         out.print(f"  {reason}", soft_wrap=True, highlight=False)
+    if any(row["nag_exact"] for row in document["attributes"]):
+        out.print("exact: NAG of the best possible attacker, rule learnt on train … plug-in on test (biased upwards)")
 
 
 def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: Key) -> None:
@@ -284,8 +293,13 @@ def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: K
     out.print()
     for name, place in places.items():
         out.print(f"{name + ':':16}{place}", soft_wrap=True, highlight=False)
-    out.print("\nNext: `pass-pipeline ui` shows runs and models; `dvc repro` (make repro) makes the versioned results;")
-    out.print("`pass-pipeline run --set train.epochs=40 --root data/runs/longer` tries other parameters; docs/ has the rest.")
+    out.print(
+        "\nNext: open the report in a browser\n"
+        "      make ui       runs and models in Prefect and MLflow\n"
+        "      make repro    the versioned results, through DVC\n"
+        "      .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer",
+        highlight=False,
+    )
 
 
 def _list(entries: list[dict[str, Any]], as_json: bool) -> None:

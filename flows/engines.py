@@ -12,10 +12,10 @@ import yaml
 
 from pass_core.errors import ConfigError, StageFailed
 from tasks.config import Config
-from tasks.layout import Key, layout_at
-from tasks.progress import Reporter
+from tasks.layout import layout_at
 from tasks.registry import is_generated
 from tasks.step import Step, StepReport, run_step
+from tasks.step_io import Key, Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,12 @@ from flows.engines import Engine, EngineName, make_engine
 from flows.policy import POLICY, is_transient
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
-from tasks.layout import Key, layout_at
-from tasks.progress import Reporter, silent
+from tasks.layout import layout_at
+from tasks.progress import silent
 from tasks.publishing import publish_report
 from tasks.registry import STEPS, is_generated
 from tasks.step import Step, StepReport
+from tasks.step_io import Key, Reporter
 from tasks.tracking import track_pipeline
 
 Runner = Callable[[Step, Key], StepReport]

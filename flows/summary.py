@@ -12,12 +12,11 @@ def audit_rows(audit: Path) -> list[dict[str, str]]:
         {
             "attribute": row["name"],
             "role": row["role"],
-            "unprotected": f"{row['accuracy']['unprotected']:.1%}",
+            "no protection": f"{row['accuracy']['unprotected']:.1%}",
             "protected": f"{row['accuracy']['protected']:.1%}",
-            "guessing": f"{row['accuracy']['majority']:.1%}",
+            "guess": f"{row['accuracy']['majority']:.1%}",
             "NAG": f"{row['nag']:.1%}",
-            "exact rule": "–" if row["nag_exact"] is None else f"{row['nag_exact']['rule']:.1%}",
-            "exact plug-in": "–" if row["nag_exact"] is None else f"{row['nag_exact']['plug_in']:.1%}",
+            "exact": "–" if row["nag_exact"] is None else f"{row['nag_exact']['rule']:.1%} … {row['nag_exact']['plug_in']:.1%}",
             "verdict": row["verdict"] or "–",
         }
         for row in document["attributes"]

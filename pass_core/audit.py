@@ -9,11 +9,11 @@ import numpy as np
 
 from pass_core.attacks.base import Attack, AttackTask
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records
+from pass_core.epochs import Epoch
 from pass_core.errors import AuditError, ConfigError
 from pass_core.exact import ChannelLaw, mutual_information, plug_in_accuracy, rule_accuracy
 from pass_core.metrics import accuracy, balanced_accuracy, majority_class, mean_nag, nag
 from pass_core.statistics import BlockBootstrap, Interval, percentile_interval
-from pass_core.training import Epoch
 
 Verdict = Literal["pass", "fail"]
 OnAttack = Callable[[str, Epoch], None]

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
 
 Device = Literal["cpu", "cuda", "mps", "auto"]
@@ -34,16 +35,6 @@ class TrainConfig:
             raise ConfigError(f"weight_decay: expected 0 or more, found {self.weight_decay}")
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One finished epoch: the mean of every loss term over its steps."""
-
-    number: int
-    total: int
-    terms: Mapping[str, float]
-
-
-OnEpoch = Callable[[Epoch], None]
 BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
 
 

@@ -13,9 +13,10 @@ import tasks.extractors
 from pass_core import discovery
 from pass_core.audit import AuditReport, NamedAttack, Subject, Thresholds, run_audit
 from pass_core.data import Attribute, FloatArray, IntArray
+from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
 from pass_core.exact import ChannelLaw, channel_law, substitution_confusion
-from pass_core.training import Device, Epoch, resolve_device
+from pass_core.training import Device, resolve_device
 from tasks.datasets.base import DatasetConfig
 from tasks.lake import (
     FEATURES,
@@ -28,12 +29,12 @@ from tasks.lake import (
     array_of,
     labels_of,
     read_features,
+    read_partition,
     read_table,
 )
 from tasks.protection import Protector, payload_bytes, read_protector
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import digest, rounded, write_json
-from tasks.substitute import read_partition
 
 
 def audit(
@@ -50,7 +51,10 @@ def audit(
     def on_attack(work: str, epoch: Epoch) -> None:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
-    report = run_audit(subject, named, thresholds, io.rng, on_attack)
+    def rng_for(stage: str, *labels: str) -> np.random.Generator:
+        return (io.dataset_rng if stage == "unprotected" else io.rng)(stage, *labels)
+
+    report = run_audit(subject, named, thresholds, rng_for, on_attack)
     document = {
         **dataclasses.asdict(report),
         "dataset": io.key.dataset,

@@ -149,3 +149,9 @@ def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTab
         tuple(table.column(PERSON).to_pylist()),
         blocks.astype(np.int64),
     )
+
+
+def read_partition(protected: Path, split: str) -> pa.Table:
+    """The released records of a split, in released order."""
+    parts = sorted((protected / f"{SPLIT}={split}").glob("*.parquet"))
+    return pa.concat_tables([read_table(part) for part in parts])

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.step_io import Key
+
 # Artefacts that steps read and write; a test keeps dvc.yaml equal to them.
 ARTEFACTS = {
     "raw": "raw/{dataset}",
@@ -20,17 +22,6 @@ ARTEFACTS = {
     "nag_table": "audits/{dataset}/{method}/nag.csv",
     "report": "audits/{dataset}/{method}/report",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What a step works on: a data set and, for the later steps, a method."""
-
-    dataset: str
-    method: str | None = None
-
-    def __str__(self) -> str:
-        return self.dataset if self.method is None else f"{self.dataset}/{self.method}"
 
 
 @dataclass(frozen=True, slots=True)

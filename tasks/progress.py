@@ -5,7 +5,6 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -19,19 +18,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from tasks.step_io import Reporter
+
 logger = logging.getLogger(__name__)
 
 # One console for bars and log lines: they would write over each other from two.
 _console = Console(stderr=True)
 
 SECONDS_BETWEEN_LINES = 10.0
-
-
-class Reporter(Protocol):
-    """Is told how far a piece of work is."""
-
-    def __call__(self, work: str, done: int, total: int, note: str = "") -> None:
-        """`done` of `total` units of `work` are finished; `note` is a short figure to show beside it."""
 
 
 def silent(work: str, done: int, total: int, note: str = "") -> None:

@@ -3,9 +3,10 @@
 import shutil
 from pathlib import Path
 
-from tasks.layout import Key, Layout
+from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.report import PAGE, write_report
+from tasks.step_io import Key
 from tasks.storage import publish, read_json, staging_folder, storage_errors, write_json
 
 

@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from pass_core.errors import DataError
 from tasks.config import Config
-from tasks.layout import Key, Layout
-from tasks.progress import Reporter, silent
+from tasks.layout import Layout
+from tasks.progress import silent
 from tasks.provenance import describe
-from tasks.step_io import StepIO, StepResult
+from tasks.step_io import Key, Reporter, StepIO, StepResult
 from tasks.storage import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
 from tasks.tracking import track_step
 

@@ -3,14 +3,31 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from pass_core.draws import experiment_key
+from pass_core.epochs import Epoch
 from pass_core.randomness import stream
-from pass_core.training import Epoch
-from tasks.layout import Key
-from tasks.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a step works on: a data set and, for the later steps, a method."""
+
+    dataset: str
+    method: str | None = None
+
+    def __str__(self) -> str:
+        return self.dataset if self.method is None else f"{self.dataset}/{self.method}"
+
+
+class Reporter(Protocol):
+    """Is told how far a piece of work is."""
+
+    def __call__(self, work: str, done: int, total: int, note: str = "") -> None:
+        """`done` of `total` units of `work` are finished; `note` is a short figure to show beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +45,10 @@ class StepIO:
     def rng(self, *labels: str) -> np.random.Generator:
         """A random stream of this step's own, named by `labels`."""
         return stream(self.seed, *self.labels, *labels)
+
+    def dataset_rng(self, *labels: str) -> np.random.Generator:
+        """A random stream that this step shares over all methods: a control is the same whatever it is compared with."""
+        return stream(self.seed, self.labels[0], self.key.dataset, *labels)
 
     def draw_key(self) -> bytes:
         """The key of the released draws: derived from the experiment's seed, so what it releases is not for release."""

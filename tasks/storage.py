@@ -6,10 +6,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from pass_core.errors import DataError, StorageError
 
@@ -92,11 +95,17 @@ def storage_errors(root: Path) -> Iterator[None]:
     """Turns a full, read-only or forbidden disk into one line that says what to do."""
     try:
         yield
-    except OSError as error:
-        advice = _STORAGE_ERRORS.get(error.errno or 0)
+    except (OSError, SafetensorError) as error:
+        advice = _STORAGE_ERRORS.get(_error_number(error))
         if advice is None:
             raise
-        raise StorageError(f"{error.filename or root}: {advice}") from error
+        raise StorageError(f"{getattr(error, 'filename', None) or root}: {advice}") from error
+
+
+def _error_number(error: Exception) -> int:
+    """The system's error number; libraries written in Rust (polars, safetensors) tell it in their text only."""
+    told = re.search(r"os error (\d+)", str(error))
+    return getattr(error, "errno", None) or (int(told[1]) if told else 0)
 
 
 @contextlib.contextmanager

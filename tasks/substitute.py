@@ -29,7 +29,6 @@ from tasks.lake import (
     TableInfo,
     array_of,
     read_features,
-    read_table,
     vectors,
     write_table,
 )
@@ -144,9 +143,3 @@ def _linkage(released: _Release, split: str) -> pa.Table:
             "donor": donors,
         }
     )
-
-
-def read_partition(protected: Path, split: str) -> pa.Table:
-    """The released records of a split, in released order."""
-    parts = sorted((protected / f"{SPLIT}={split}").glob("*.parquet"))
-    return pa.concat_tables([read_table(part) for part in parts])

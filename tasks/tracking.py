@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pass_core.epochs import Epoch
 from pass_core.errors import TrackingError
-from pass_core.training import Epoch
 from tasks.config import TrackingConfig
-from tasks.layout import Key
 from tasks.models import describe_model, model_digest
+from tasks.step_io import Key
 from tasks.storage import read_json
 
 logger = logging.getLogger(__name__)
@@ -154,14 +154,17 @@ def _connect(config: TrackingConfig, base: Path) -> str:
 
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    uri = tracking_uri(config, base)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints what it raises; we tell it once
+    uri, given = tracking_uri(config, base), os.environ.get("MLFLOW_TRACKING_URI")
     with _tracking_errors(config):
         artifacts = None
-        if "MLFLOW_TRACKING_URI" not in os.environ:
+        if given is None:
             folder = (base / config.store).resolve()
             folder.mkdir(parents=True, exist_ok=True)
             artifacts = (folder / "artifacts").as_uri()
         mlflow.set_tracking_uri(uri)
+        if given is None:
+            os.environ.pop("MLFLOW_TRACKING_URI", None)  # it sets this too, which would pass for the user's own choice
         found = mlflow.get_experiment_by_name(config.experiment)
         if found is not None:
             return str(found.experiment_id)
@@ -176,7 +179,8 @@ def _tracking_errors(config: TrackingConfig) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
-        reason = str(error).strip().splitlines()[0]
+        lines = str(error).strip().splitlines()
+        reason = next((line for line in lines if "Error)" in line), lines[0])
         raise TrackingError(
             f"MLflow store {config.store}: {reason}; make it writable, change tracking.store, or set tracking.enabled: false"
         ) from error
@@ -192,7 +196,7 @@ def _register(name: str, model: Path) -> Any:
     single = np.dtype(np.float32)
     outputs = (-1, description["pool_size"]) if description["has_channel"] else (-1, *description["feature_shape"])
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]), "features")]),
+        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]))]),
         outputs=Schema([TensorSpec(single, outputs)]),
     )
     with warnings.catch_warnings():

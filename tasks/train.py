@@ -6,8 +6,9 @@ import polars as pl
 
 import pass_core.methods
 from pass_core import discovery
+from pass_core.epochs import Epoch
 from pass_core.methods.base import Method
-from pass_core.training import Device, Epoch, TrainConfig, resolve_device
+from pass_core.training import Device, TrainConfig, resolve_device
 from tasks.datasets.base import DatasetConfig
 from tasks.lake import TableInfo, read_features
 from tasks.models import save_model

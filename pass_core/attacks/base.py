@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from pass_core.data import FloatArray, IntArray
-from pass_core.training import OnEpoch
+from pass_core.epochs import OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

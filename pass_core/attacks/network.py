@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from pass_core.attacks.base import AttackTask
 from pass_core.data import IntArray
+from pass_core.epochs import OnEpoch
 from pass_core.networks import NetworkKind, build_network
 from pass_core.randomness import torch_generator
-from pass_core.training import OnEpoch, TrainConfig, minimise
+from pass_core.training import TrainConfig, minimise
 
 
 @dataclass(frozen=True, slots=True)

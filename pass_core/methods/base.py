@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from pass_core.data import Attribute, FloatArray, Records
+from pass_core.epochs import OnEpoch
 from pass_core.substitution import SubstitutionChannel
-from pass_core.training import OnEpoch, TrainConfig
+from pass_core.training import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)

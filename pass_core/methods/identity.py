@@ -8,8 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from pass_core.data import FloatArray, Records
+from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Setting
-from pass_core.training import OnEpoch, TrainConfig
+from pass_core.training import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from pass_core.data import FloatArray, Records, with_role
 from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.losses import general_loss, private_loss, useful_loss
 from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
 from pass_core.randomness import torch_generator
 from pass_core.substitution import SubstitutionChannel, log_probabilities
-from pass_core.training import OnEpoch, TrainConfig, minimise
+from pass_core.training import TrainConfig, minimise
 
 
 @dataclass(frozen=True, slots=True)

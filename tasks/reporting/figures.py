@@ -120,13 +120,16 @@ def confusion(name: str, classes: Sequence[str], matrix: Sequence[Sequence[float
     cell = 44.0 if len(classes) <= 10 else 16.0
     numbers = len(classes) <= 10
     left, top = 90.0, 54.0
-    parts = [_text(left, 14, f"{name}: original class (rows) → donor's class (columns)", size=12)]
+    largest = max(max(row) for row in matrix) or 1.0
+    parts = [_text(left, 14, f"{name}: original class (rows) → donor's class (columns); darkest {largest:.0%}", size=12)]
     for i, row_class in enumerate(classes):
         parts.append(_text(left - 6, top + i * cell + cell / 2 + 4, row_class, "end", 11 if numbers else 9))
         parts.append(_text(left + i * cell + cell / 2, top - 6, row_class, "middle", 11 if numbers else 9))
         for j, share in enumerate(matrix[i]):
             x, y = left + j * cell, top + i * cell
-            parts.append(_rect(x, y, cell - 1, cell - 1, BLUE, f"{row_class} → {classes[j]}: {share:.1%}", 0.06 + 0.94 * share))
+            parts.append(
+                _rect(x, y, cell - 1, cell - 1, BLUE, f"{row_class} → {classes[j]}: {share:.1%}", 0.04 + 0.8 * share / largest)
+            )
             if numbers:
                 parts.append(_text(x + cell / 2, y + cell / 2 + 4, f"{share:.0%}", "middle", 11))
     size = cell * len(classes)

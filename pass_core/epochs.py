@@ -1,0 +1,16 @@
+"""How training tells what it has done."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One finished epoch: the mean of every loss term over its steps."""
+
+    number: int
+    total: int
+    terms: Mapping[str, float]
+
+
+OnEpoch = Callable[[Epoch], None]

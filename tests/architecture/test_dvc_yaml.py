@@ -1,0 +1,124 @@
+"""dvc.yaml repeats the step table, and lists every first-party file a stage's code really imports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.config import load_config
+from tasks.layout import Layout
+from tasks.registry import STEPS
+from tasks.step_io import Key
+from tests.conftest import PROJECT
+
+CONFIG = load_config(PROJECT / "params.yaml")
+STAGES: dict[str, Any] = yaml.safe_load((PROJECT / "dvc.yaml").read_text())["stages"]
+# Docstrings and exception classes: they hold no behaviour, and listing them would re-run everything for a word.
+WITHOUT_BEHAVIOUR = {"pass_core/errors.py"}
+
+
+def _keys(name: str) -> list[Key]:
+    if name == "generate":
+        return [Key("synthetic_motion")]
+    methods = CONFIG.methods if STEPS[name].per_method else (None,)
+    return [Key(dataset, method) for dataset in CONFIG.datasets for method in methods]
+
+
+def _resolve(text: str, key: Key) -> str:
+    return text.replace("${item.dataset}", key.dataset).replace("${item.method}", str(key.method))
+
+
+def _paths(entries: list[Any], key: Key) -> list[str]:
+    return [_resolve(entry if isinstance(entry, str) else next(iter(entry)), key) for entry in entries]
+
+
+CASES = [(name, key) for name in STEPS for key in _keys(name)]
+
+
+def test_stages_are_the_steps() -> None:
+    assert list(STAGES) == list(STEPS)
+
+
+@pytest.mark.parametrize(("name", "key"), CASES, ids=str)
+def test_stage_equals_its_step(name: str, key: Key) -> None:
+    step, stage, layout = STEPS[name], STAGES[name], Layout(Path("data"))
+    command = f"python -m tasks {name} --dataset {key.dataset}" + (f" --method {key.method}" if step.per_method else "")
+    assert _resolve(stage["cmd"], key) == command
+    inputs = [path for path in _paths(stage["deps"], key) if path.startswith("data/")]
+    assert sorted(inputs) == sorted(str(layout.artefact(artefact, key)) for artefact in step.inputs)
+    outputs = _paths([*stage["outs"], *stage.get("metrics", []), *stage.get("plots", [])], key)
+    expected = [str(layout.artefact(artefact, key)) for artefact in step.outputs] + [str(layout.step_report(name, key))]
+    assert sorted(outputs) == sorted(expected)
+    assert _paths(stage.get("params", []), key) == list(step.watched(key))
+    matrix = {"dataset": "${datasets}"} | ({"method": "${methods}"} if step.per_method else {})
+    assert stage.get("matrix") == (None if name == "generate" else matrix)
+
+
+@pytest.mark.parametrize(("name", "key"), CASES, ids=str)
+def test_stage_lists_all_code_it_imports(name: str, key: Key) -> None:
+    """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
+    section = CONFIG.dataset[key.dataset]
+    modules = [f"tasks.{name}"]
+    if "tasks/datasets" in STAGES[name]["deps"]:
+        modules.append(f"tasks.datasets.{key.dataset}")
+    if name in ("extract", "audit"):
+        modules.append(f"tasks.extractors.{section.extractor}")
+    if name in ("train", "substitute", "audit"):
+        modules.append(f"pass_core.methods.{key.method}")
+    if name == "audit":
+        modules += [f"pass_core.attacks.{attack}" for attack in CONFIG.audit.attacks]
+    code = (
+        "import sys, json, importlib\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.split('.')[0] in ('tasks', 'pass_core', 'flows')]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
+    imported = {str(Path(file).relative_to(PROJECT)) for file in json.loads(found.stdout)}
+    imported = {file for file in imported if not file.endswith("__init__.py")} - WITHOUT_BEHAVIOUR
+    listed = [path for path in _paths(STAGES[name]["deps"], key) if not path.startswith("data/")]
+    missing = {file for file in imported if not any(file == path or file.startswith(f"{path}/") for path in listed)}
+    assert not missing
+    assert all((PROJECT / path).exists() for path in listed)
+
+
+def test_packages_hold_no_code_in_init() -> None:
+    """`__init__.py` files are not listed as dependencies, so they may hold a docstring only."""
+    for path in [p for package in ("pass_core", "tasks") for p in (PROJECT / package).rglob("__init__.py")]:
+        text = path.read_text().strip()
+        assert text.startswith('"""'), path
+        assert text.endswith('"""'), path
+        assert text.count('"""') == 2, path
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_step_reads_only_the_sections_it_declares(name: str) -> None:
+    """Runs the table's own function on a config that notes what is asked of it."""
+    read: set[str] = set()
+
+    class Noting:
+        def __init__(self, path: str, value: Any) -> None:
+            self._path, self._value = path, value
+
+        def __getattr__(self, attribute: str) -> Any:
+            read.add(attribute)
+            return getattr(self._value, attribute)
+
+    class Stop(Exception):
+        pass
+
+    class Refusing:
+        key = Key("synthetic_motion", "pass_substitution")
+
+        def __getattr__(self, attribute: str) -> Any:
+            raise Stop
+
+    with pytest.raises(Stop):
+        STEPS[name].run(Noting("", CONFIG), Refusing())  # type: ignore[arg-type]
+    declared = {section.split(".")[0] for section in STEPS[name].sections}
+    assert read <= declared
+    # `seed` reaches a step through its random streams, `compute.threads` through the executor.
+    assert declared - read <= {"seed", "compute"}

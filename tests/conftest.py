@@ -1,0 +1,79 @@
+"""Shared small things: a tiny project that goes through every step in seconds."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
+
+from pass_core.randomness import stream
+from tasks.config import Config, load_config
+from tasks.layout import Layout
+from tasks.registry import STEPS
+from tasks.step import run_step
+
+PROJECT = Path(__file__).parent.parent
+
+# Small enough for seconds, large enough that every class and split exists.
+TINY = {
+    "seed": 3,
+    "compute": {"threads": 2, "device": "cpu"},
+    "datasets": ["synthetic_motion"],
+    "methods": ["pass_substitution", "identity"],
+    "dataset": {
+        "synthetic_motion": {"private": ["gender", "id"], "useful": ["activity"], "subjects": 4, "points_per_trial": 300}
+    },
+    "pool": {"size": 64},
+    "train": {"epochs": 3, "batch_size": 64},
+    "method": {"pass_substitution": {"embedding_size": 32}, "identity": {}},
+    "release": {"synthetic_motion": ["activity"]},
+    "audit": {
+        "fresh_draws": 2,
+        "attacks": {
+            "network": {"epochs": 3, "batch_size": 64, "learning_rate": 0.003},
+            "logistic_regression": {"iterations": 30},
+        },
+    },
+    "tracking": {"enabled": False},
+}
+
+
+def write_params(folder: Path, **changes: object) -> Path:
+    """A tiny params.yaml in `folder`; `changes` replace whole sections."""
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(TINY | changes, sort_keys=False))
+    return path
+
+
+def run_all(config: Config, root: Path, method: str, upto: str = "report") -> None:
+    """Every step up to `upto`, one after the other, below `root`."""
+    for step in STEPS.values():
+        run_step(step, step.key("synthetic_motion", method), config, Layout(root), "test")
+        if step.name == upto:
+            return
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A stream of the test's own."""
+    return stream(0, "tests")
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """The tiny project's parameters."""
+    return load_config(write_params(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which the tiny project has run with both methods; read-only for tests."""
+    root = tmp_path_factory.mktemp("root")
+    run_all(tiny_config, root, "pass_substitution")
+    for name in ("train", "substitute", "audit", "report"):
+        run_step(STEPS[name], STEPS[name].key("synthetic_motion", "identity"), tiny_config, Layout(root), "test")
+    return root

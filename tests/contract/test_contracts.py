@@ -1,0 +1,111 @@
+"""Contracts over everything discovered: a new file in a registry is tested unasked."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import pass_core.attacks
+import pass_core.methods
+import tasks.datasets
+import tasks.extractors
+from pass_core import discovery
+from pass_core.attacks.base import AttackTask
+from pass_core.data import Attribute, Records
+from pass_core.errors import ConfigError
+from pass_core.methods.base import Setting
+from pass_core.randomness import stream
+from pass_core.training import TrainConfig
+from tasks.datasets.base import DatasetConfig
+
+SHAPES = [(2, 32), (12,)]  # signal windows and vectors
+
+
+def _records(shape: tuple[int, ...], n: int = 240) -> tuple[Records, tuple[Attribute, ...]]:
+    rng = stream(1, "contract", str(shape))
+    labels = {"s": np.arange(n) % 2, "u": (np.arange(n) // 2) % 3}
+    x = rng.normal(0, 0.3, (n, *shape)).astype(np.float32)
+    x.reshape(n, -1)[:, 0] += 3 * labels["s"]
+    x.reshape(n, -1)[:, 1] += 3 * labels["u"]
+    return Records(x, labels), (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", discovery.available(pass_core.methods))
+def test_method_keeps_its_contract(name: str, shape: tuple[int, ...]) -> None:
+    method = discovery.load(pass_core.methods, name).METHOD
+    assert method.summary
+    config = method.config_type()
+    assert dataclasses.is_dataclass(config)
+    data, attributes = _records(shape)
+    pool = Records(data.features[:48], {k: v[:48] for k, v in data.labels.items()})
+    setting = Setting(attributes, pool, torch.device("cpu"))
+    training = TrainConfig(epochs=1, batch_size=48)
+    fitted = method.fit(data, setting, config, training, stream(1, "fit"), lambda _: None)
+    released = fitted.transform(data.features, stream(2, "t"))
+    assert released.shape == data.features.shape
+    assert released.dtype == np.float32
+    assert np.isfinite(released).all()
+    restored = method.from_state_dict(fitted.state_dict(), setting, config)
+    assert (restored.transform(data.features, stream(2, "t")) == released).all()
+    repeated = method.fit(data, setting, config, training, stream(1, "fit"), lambda _: None)
+    assert (repeated.transform(data.features, stream(2, "t")) == released).all()
+    assert fitted.transform(data.features[:1], stream(2, "t")).shape == (1, *shape)
+    if fitted.channel is not None:
+        assert {row.tobytes() for row in released} <= {row.tobytes() for row in pool.features}
+        for rows, probabilities in fitted.channel.blocks(data.features):
+            assert probabilities.sum(axis=1) == pytest.approx(np.ones(rows.stop - rows.start), abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", discovery.available(pass_core.attacks))
+def test_attack_reads_open_data_and_not_noise(name: str, shape: tuple[int, ...]) -> None:
+    attack = discovery.load(pass_core.attacks, name).ATTACK
+    assert attack.summary
+    fields = {f.name for f in dataclasses.fields(attack.config_type)}
+    config = attack.config_type(
+        **{k: v for k, v in {"epochs": 30, "batch_size": 48, "learning_rate": 0.005}.items() if k in fields}
+    )
+    data, _ = _records(shape, 480)
+    train, test = slice(0, 240), slice(240, 480)
+    labels = data.labels["s"]
+    told: list[str] = []
+
+    def accuracy(x: np.ndarray) -> float:
+        task = AttackTask(lambda _: x[train], labels[train], x[test], 2)
+        predicted = attack.predict(task, config, stream(3, "a"), lambda epoch: told.append(str(epoch.number)))
+        assert predicted.shape == (240,)
+        assert (predicted == attack.predict(task, config, stream(3, "a"), lambda _: None)).all()
+        return float((predicted == labels[test]).mean())
+
+    assert accuracy(data.features) > 0.9
+    noise = stream(4, "noise").normal(size=data.features.shape).astype(np.float32)
+    assert accuracy(noise) < 0.65  # 240 coin flips: half plus four and a half standard deviations
+    assert told
+
+
+@pytest.mark.parametrize("name", discovery.available(tasks.datasets))
+def test_dataset_names_its_attributes(name: str) -> None:
+    dataset = discovery.load(tasks.datasets, name).DATASET
+    assert dataset.summary
+    assert issubclass(dataset.config_type, DatasetConfig)
+    first, *rest = dataset.attribute_names
+    config = dataset.config_type(private=(first,), useful=tuple(rest))
+    assert set(config.roles()) == set(dataset.attribute_names)
+    low, high = dataset.payload_range
+    assert low < high
+    assert 0 <= dataset.min_class_share < 0.5
+
+
+@pytest.mark.parametrize("name", discovery.available(tasks.extractors))
+def test_extractor_gives_the_shape_it_says(name: str) -> None:
+    extractor = discovery.load(tasks.extractors, name).EXTRACTOR
+    assert extractor.summary
+    payloads = stream(1, "payload").normal(size=(3, 2, 128)).astype(np.float32)
+    assert extractor.extract(payloads).shape == (3, *extractor.feature_shape((2, 128)))
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown name 'nope' in methods: expected one of .*pass_substitution"):
+        discovery.load(pass_core.methods, "nope")

@@ -1,0 +1,160 @@
+"""Networks, channel and training: theorem tests, seeds, and what must not touch global state."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from pass_core.data import Attribute, Records
+from pass_core.epochs import Epoch
+from pass_core.errors import ConfigError, MethodError
+from pass_core.methods.base import Setting
+from pass_core.methods.pass_substitution import METHOD, PassConfig
+from pass_core.networks import build_network
+from pass_core.randomness import stream
+from pass_core.substitution import BLOCK_ROWS, SubstitutionChannel, log_probabilities
+from pass_core.training import TrainConfig, minimise
+
+
+def _planted(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:
+    """Vectors whose first coordinate shows the private class, the second the useful one; the rest is noise."""
+    private, useful = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    x = rng.normal(0, 0.3, (n, 6)).astype(np.float32)
+    x[:, 0] += 2 * private - 1
+    x[:, 1] += 2 * useful - 1
+    attributes = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b"), "useful"))
+    return Records(x, {"s": private.astype(np.int64), "u": useful.astype(np.int64)}), attributes
+
+
+def _fit(epochs: int, seed: int, rng: np.random.Generator) -> tuple[object, Records, Setting, list[Epoch]]:
+    data, attributes = _planted(512, rng)
+    pool = Records(data.features[:64], {name: v[:64] for name, v in data.labels.items()})
+    setting = Setting(attributes, pool, torch.device("cpu"))
+    seen: list[Epoch] = []
+    config = PassConfig(embedding_size=16)
+    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), seen.append)
+    return fitted, data, setting, seen
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((2, 128), "auto"), ((768,), "auto"), ((512,), "face_head"), ((3, 16), "cnn")])
+def test_network_maps_records_to_outputs(shape: tuple[int, ...], kind: str) -> None:
+    network = build_network(kind, shape, 7, torch.Generator().manual_seed(1))
+    assert network(torch.zeros(4, *shape)).shape == (4, 7)
+
+
+def test_signal_network_is_the_papers() -> None:
+    """Four convolutions 2→16→32→64→64 and two linear layers 512→256→512."""
+    network = build_network("cnn", (2, 128), 512, torch.Generator().manual_seed(1))
+    shapes = [tuple(layer.weight.shape) for layer in network.modules() if isinstance(layer, torch.nn.Conv1d | torch.nn.Linear)]
+    assert shapes == [(16, 2, 3), (32, 16, 3), (64, 32, 3), (64, 64, 3), (256, 512), (512, 256)]
+
+
+def test_unsuitable_network_is_a_clear_error() -> None:
+    with pytest.raises(MethodError, match="takes records of shape"):
+        build_network("cnn", (10,), 2, torch.Generator())
+    with pytest.raises(MethodError, match="at least 16 points"):
+        build_network("cnn", (2, 8), 2, torch.Generator())
+
+
+def test_nothing_touches_global_random_state(rng: np.random.Generator) -> None:
+    before = torch.get_rng_state().clone(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002 (watching it)
+    _fit(1, 1, rng)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    assert before[2] == random.getstate()
+
+
+def test_training_repeats_by_seed_and_ignores_global_state(rng: np.random.Generator) -> None:
+    first = _fit(2, 1, stream(0, "x"))[0].state_dict()
+    torch.manual_seed(12345)
+    again = _fit(2, 1, stream(0, "x"))[0].state_dict()
+    other = _fit(2, 2, stream(0, "x"))[0].state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["donors"], other["donors"])
+
+
+def test_rows_are_distributions_and_temperature_has_its_limits() -> None:
+    generator = torch.Generator().manual_seed(2)
+    f, g = torch.randn(5, 8, generator=generator), torch.randn(9, 8, generator=generator)
+    for temperature in (0.01, 1.0):
+        assert torch.allclose(log_probabilities(f, g, temperature).exp().sum(dim=1), torch.ones(5))
+    nearest = (torch.nn.functional.normalize(f) @ torch.nn.functional.normalize(g).T).argmax(dim=1)
+    cold = log_probabilities(f, g, 1e-5).exp()
+    assert torch.equal(cold.argmax(dim=1), nearest)
+    assert (cold.max(dim=1).values > 0.99).all()
+    assert torch.allclose(log_probabilities(f, g, 1e6).exp(), torch.full((5, 9), 1 / 9), atol=1e-5)
+
+
+def test_scores_of_a_record_do_not_depend_on_its_neighbours() -> None:
+    generator = torch.Generator().manual_seed(3)
+    encoder = build_network("cnn", (2, 128), 32, generator)
+    channel = SubstitutionChannel(encoder, torch.randn(100, 32, generator=generator), 0.01)
+    x = stream(5, "x").normal(size=(BLOCK_ROWS + 300, 2, 128)).astype(np.float32)
+    whole = np.concatenate([p for _, p in channel.blocks(x)])
+    order = stream(6, "order").permutation(len(x))
+    shuffled = np.concatenate([p for _, p in channel.blocks(x[order])])
+    alone = np.concatenate([p for _, p in channel.blocks(x[7:8])])
+    assert (whole[order] == shuffled).all()
+    assert (whole[7:8] == alone).all()
+    assert list(channel.blocks(x[:0])) == []
+
+
+def test_pass_hides_the_private_and_keeps_the_useful(rng: np.random.Generator) -> None:
+    fitted, data, setting, seen = _fit(30, 1, rng)
+    released = fitted.transform(data.features, stream(2, "draw"))
+    assert {row.tobytes() for row in released} <= {row.tobytes() for row in setting.pool.features}
+    assert ((released[:, 1] > 0) == data.labels["u"]).mean() > 0.95
+    # The original's private class is plain to see (control) and gone from what is released.
+    assert ((data.features[:, 0] > 0) == data.labels["s"]).mean() > 0.95
+    assert abs(((released[:, 0] > 0) == data.labels["s"]).mean() - 0.5) < 0.1
+    assert [epoch.number for epoch in seen] == list(range(1, 31))
+    assert seen[-1].terms["total"] < seen[0].terms["total"]
+    assert set(seen[0].terms) == {"total", "private_s", "useful_u", "general"}
+
+
+def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:
+    fitted, data, setting, _ = _fit(1, 1, rng)
+    again = METHOD.from_state_dict(fitted.state_dict(), setting, PassConfig(embedding_size=16))
+    assert (again.transform(data.features, stream(1, "t")) == fitted.transform(data.features, stream(1, "t"))).all()
+
+
+def test_default_weights_are_the_papers() -> None:
+    assert PassConfig().weights(2, 1) == (2.0, 0.4)
+    assert PassConfig().weights(1, 2) == (0.5, 0.2)
+    assert PassConfig(useful_weight=3, general_weight=0.1).weights(1, 1) == (3, 0.1)
+    with pytest.raises(ConfigError, match="general_weight"):
+        PassConfig(general_weight=2).weights(1, 1)
+
+
+def test_pass_refuses_a_setting_it_cannot_meet(rng: np.random.Generator) -> None:
+    data, attributes = _planted(64, rng)
+    one_class = data.labels["u"] == 0
+    pool = Records(data.features[one_class], {name: v[one_class] for name, v in data.labels.items()})
+    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, lambda _: None)
+    with pytest.raises(MethodError, match="has no donor"):
+        METHOD.fit(data, Setting(attributes, pool, torch.device("cpu")), *arguments)
+    with pytest.raises(MethodError, match="at least one private and one useful"):
+        METHOD.fit(data, Setting(attributes[:1], data, torch.device("cpu")), *arguments)
+
+
+def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
+    weight = torch.zeros(1, requires_grad=True)
+    sizes: list[int] = []
+    steps: list[float] = []
+
+    def loss(rows: torch.Tensor, epoch: int) -> dict[str, torch.Tensor]:
+        sizes.append(len(rows))
+        steps.append(float(weight.detach()))
+        return {"total": -weight.sum()}  # constant gradient: AdamW moves by the learning rate
+
+    minimise(loss, [weight], 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), lambda _: None)
+    assert sizes == [10] * 4
+    moves = np.diff([*steps, float(weight.detach())])
+    assert moves == pytest.approx([0.1 * 0.5 * (1 + np.cos(np.pi * k / 4)) for k in range(4)], rel=1e-4)
+
+
+def test_divergence_is_told() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    with pytest.raises(ConfigError, match="diverged in epoch 1"):
+        minimise(lambda _r, _e: {"total": (weight / 0).sum()}, [weight], 4, TrainConfig(1, 2), torch.Generator(), lambda _: None)

@@ -1,0 +1,88 @@
+"""params.yaml: what is wrong is told with its path and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from pass_core.errors import ConfigError
+from tasks.config import load_config, parse_overrides
+from tests.conftest import PROJECT, write_params
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.epoch=5", r"train\.epoch: unknown key: expected one of epochs, batch_size"),
+        ("nonsense=5", r"nonsense: unknown key: expected one of seed, compute"),
+        ("audit.attack={}", r"audit\.attack: unknown key: expected one of attacks"),
+        ("dataset.synthetic_motion.subject=5", r"dataset\.synthetic_motion\.subject: unknown key: expected one of private"),
+        ("train.epochs=five", r"train\.epochs: input should be a valid integer, found str"),
+        ("train.learning_rate=1e-3", r"train\.learning_rate: .* found str \(YAML reads 1e-3 as text"),
+        ("train.epochs=0", r"train\.epochs: expected at least 1, found 0"),
+        ("train.batch_size=1", r"batch normalisation needs at least 2"),
+        ("pool.size=-1", r"pool\.size: expected at least 1"),
+        ("compute.device=gpu", r"compute\.device: input should be 'cpu', 'cuda', 'mps' or 'auto'"),
+        ("compute.threads=0", r"compute\.threads: expected between 1 and 256"),
+        ("method.nope={}", r"method\.nope: unknown name 'nope' in methods: expected one of .*identity"),
+        ("method.pass_substitution.temperature=0", r"method\.pass_substitution\.temperature: expected above 0"),
+        ("audit.attacks={}", r"audit\.attacks: expected a table with at least one of"),
+        ("audit.attacks.network.epochs=-1", r"audit\.attacks\.network\.epochs: expected at least 1"),
+        ("audit.fresh_draws=0", r"audit\.fresh_draws: expected at least 1"),
+        ("audit.thresholds.private_nag_at_most=5", r"private_nag_at_most: expected between 0 and 1"),
+        ("dataset.synthetic_motion.private=[hair]", r"dataset\.synthetic_motion\.private: unknown attribute 'hair'.*gender, id"),
+        ("dataset.synthetic_motion.private=[activity]", r"an attribute has one role: activity"),
+        ("dataset.synthetic_motion.useful=[]", r"at least one attribute under `private` and one under `useful`"),
+        ("dataset.synthetic_motion.extractor=x", r"dataset\.synthetic_motion\.extractor: unknown name 'x'.*identity"),
+        ("datasets=[celeba]", r"dataset 'celeba' has no section"),
+        ("release.synthetic_motion=[id]", r"release\.synthetic_motion: column 'id' may not leave: only useful.*activity"),
+        ("release.nope=[id]", r"release\.nope: unknown data set"),
+        ("seed.x=1", r"'seed' is a value, not a section"),
+    ],
+)
+def test_bad_parameter_names_its_path(tmp_path: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(write_params(tmp_path), parse_overrides([setting]))
+
+
+def test_missing_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.batch_size: is missing"):
+        load_config(write_params(tmp_path, train={"epochs": 1}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "line 1: is not YAML|line 2: is not YAML"),
+        ("- a", "expected a table of sections, found list"),
+        ("", "expected a table"),
+    ],
+)
+def test_file_that_is_no_parameter_table(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+
+
+def test_absent_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected file is missing; run from the project's folder"):
+        load_config(tmp_path / "params.yaml")
+
+
+def test_override_must_be_a_pair() -> None:
+    with pytest.raises(ConfigError, match="expected path=value"):
+        parse_overrides(["train.epochs"])
+
+
+def test_overrides_are_typed_like_the_file(tmp_path: Path) -> None:
+    config = load_config(write_params(tmp_path), parse_overrides(["train.epochs=9", "dataset.synthetic_motion.subjects=6"]))
+    assert config.train.epochs == 9
+    assert config.dataset["synthetic_motion"].subjects == 6
+
+
+def test_the_projects_own_file_is_valid_and_its_demo_is_large_enough() -> None:
+    config = load_config(PROJECT / "params.yaml")
+    assert config.dataset["synthetic_motion"].subjects >= 20
+    assert "pass_substitution" in config.methods
+    assert config.audit.thresholds.private_nag_at_most <= 0.05
+    assert config.audit.thresholds.useful_nag_at_least >= 0.9

@@ -1,0 +1,198 @@
+"""Steps on the tiny project: what they write, what never leaves, and what damage does to them."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
+from tasks.config import Config
+from tasks.lake import array_of, read_partition, read_table, table_path, write_table
+from tasks.layout import Layout
+from tasks.registry import STEPS
+from tasks.step import StepReport, run_step
+from tasks.step_io import Key
+from tasks.storage import digest, read_json
+from tests.conftest import run_all
+
+KEY = Key("synthetic_motion", "pass_substitution")
+
+
+@pytest.fixture
+def copied(tiny_root: Path, tmp_path: Path) -> Layout:
+    """The finished tiny project, to be damaged."""
+    shutil.copytree(tiny_root, tmp_path / "root")
+    return Layout(tmp_path / "root")
+
+
+def _run(name: str, config: Config, layout: Layout, key: Key = KEY) -> StepReport:
+    return run_step(STEPS[name], STEPS[name].key(key.dataset, key.method), config, layout, "test")
+
+
+def test_every_step_leaves_its_outputs_report_and_provenance(tiny_root: Path) -> None:
+    layout = Layout(tiny_root)
+    for step in STEPS.values():
+        key = step.key(KEY.dataset, KEY.method)
+        report = StepReport.load(layout.step_report(step.name, key))
+        assert set(report.digests) == set(step.outputs)
+        for name, recorded in report.digests.items():
+            assert digest(layout.artefact(name, key)) == recorded
+        assert read_json(layout.provenance(step.name, key))["engine"] == "test"
+    assert not [p for p in layout.staging.iterdir() if p.suffix != ".lock"]
+
+
+def test_versioned_files_hold_nothing_of_when_or_where(tiny_root: Path) -> None:
+    import platform
+
+    texts = [p for p in tiny_root.rglob("*") if p.suffix in {".json", ".html", ".csv"} and p.is_file()]
+    unversioned = {"provenance", "docs", "published"}
+    texts = [p for p in texts if p.relative_to(tiny_root).parts[0] not in unversioned | {"raw"}]
+    assert len(texts) > 15
+    for path in texts:
+        content = path.read_text()
+        assert str(tiny_root) not in content, path
+        assert platform.node() not in content, path
+
+
+def test_same_parameters_give_the_same_bytes(tiny_config: Config, tiny_root: Path, tmp_path: Path) -> None:
+    run_all(tiny_config, tmp_path, "pass_substitution", upto="substitute")
+    for name in ("raw", "records", "features", "pool", "model", "protected", "linkage"):
+        assert digest(Layout(tmp_path).artefact(name, KEY)) == digest(Layout(tiny_root).artefact(name, KEY)), name
+
+
+def test_released_data_hold_payload_and_allowed_columns_only(tiny_root: Path) -> None:
+    layout = Layout(tiny_root)
+    pool = {row.tobytes() for row in array_of(read_table(table_path(layout.artefact("pool", KEY))), "payload", (2, 128))}
+    originals = read_table(table_path(layout.artefact("records", KEY)))
+    for split in ("train", "test"):
+        released = read_partition(layout.artefact("protected", KEY), split)
+        assert released.column_names == ["payload", "activity"]
+        assert released.schema.field("payload").type == originals.schema.field("payload").type
+        assert len(released) == originals.column("split").to_pylist().count(split)
+        assert {row.tobytes() for row in array_of(released, "payload", (2, 128))} <= pool
+    for path in layout.artefact("protected", KEY).rglob("*.parquet"):
+        metadata = pq.ParquetFile(path).metadata
+        assert not any(metadata.row_group(g).column(c).is_stats_set for g in range(metadata.num_row_groups) for c in range(2))
+        assert path.stat().st_mtime == 0
+    ids = originals.column("record_id").to_pylist()
+    everything = b"".join(p.read_bytes() for p in layout.artefact("protected", KEY).rglob("*") if p.is_file())
+    assert not any(record_id.encode() in everything for record_id in ids)
+
+
+def test_released_order_tells_nothing(tiny_root: Path) -> None:
+    links = read_table(Layout(tiny_root).artefact("linkage", KEY))
+    train = links.filter(pa.compute.equal(links.column("split"), "train"))
+    # Ids rise with time; in released order their ranks must not. Standard deviation 1/√n; five of them.
+    ranks = np.argsort(np.argsort(train.column("record_id").to_pylist()))
+    assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 5 / np.sqrt(len(ranks))
+
+
+def test_released_label_is_the_donors(tiny_root: Path) -> None:
+    layout = Layout(tiny_root)
+    links = read_table(layout.artefact("linkage", KEY))
+    test = links.filter(pa.compute.equal(links.column("split"), "test"))
+    pool = read_table(table_path(layout.artefact("pool", KEY)))
+    donors = [pool.column("activity")[d].as_py() for d in test.column("donor").to_pylist()]
+    assert donors == read_partition(layout.artefact("protected", KEY), "test").column("activity").to_pylist()
+
+
+def test_audit_of_unprotected_data_fails(tiny_root: Path) -> None:
+    """The positive control: the same attacks read the private attributes when nothing protects them."""
+    open_audit = read_json(Layout(tiny_root).artefact("audit", Key(KEY.dataset, "identity")))
+    rows = {row["name"]: row for row in open_audit["attributes"]}
+    assert open_audit["verdict"] == "fail"
+    assert rows["id"]["nag"] > 0.9
+    assert rows["id"]["nag_exact"] is None
+    assert open_audit["confusion"] is None
+
+
+def test_audit_json_has_the_promised_form(tiny_root: Path) -> None:
+    document = read_json(Layout(tiny_root).artefact("audit", KEY))
+    assert document["verdict"] in {"pass", "fail"}
+    assert isinstance(document["mnag"], float)
+    assert [row["name"] for row in document["attributes"]] == ["gender", "id", "activity"]
+    for row in document["attributes"]:
+        assert row["role"] in {"private", "useful", "hidden"}
+        assert set(row["accuracy"]) == {"majority", "unprotected", "protected"}
+        assert all(0 <= value <= 1 for value in row["accuracy"].values())
+        assert set(row["nag_exact"]) == {"rule", "plug_in"}
+        assert set(row["nag_interval"]) == {"low", "high"}
+        assert row["nag_interval"]["low"] <= row["nag_interval"]["high"]
+        assert 0 <= row["balanced_accuracy"] <= 1
+        assert row["mutual_information"] >= 0
+        assert row["attack_accuracies"][row["attack"]] == row["accuracy"]["protected"]
+    for matrix in document["confusion"].values():
+        assert np.array(matrix).sum(axis=1) == pytest.approx(np.ones(len(matrix)), abs=1e-4)
+
+
+def test_missing_input_says_which_step_is_wanting(tiny_config: Config, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected input 'features' of step train is missing"):
+        _run("train", tiny_config, Layout(tmp_path))
+    assert not (tmp_path / "models").exists()
+
+
+def test_failing_suite_stops_and_names_column_and_expectation(tiny_config: Config, copied: Layout) -> None:
+    folder = copied.artefact("records", KEY)
+    table = read_table(table_path(folder))
+    before = digest(copied.artefact("validation", KEY))
+    genders = ["CANARY" if k == 5 else value for k, value in enumerate(table.column("gender").to_pylist())]
+    ids = [table.column("record_id")[0].as_py()] * 2 + table.column("record_id").to_pylist()[2:]
+    table = table.set_column(table.column_names.index("gender"), "gender", pa.array(genders))
+    table = table.set_column(table.column_names.index("record_id"), "record_id", pa.array(ids))
+    write_table(table, table_path(folder))
+    with pytest.raises(ValidationFailed) as error:
+        _run("validate", tiny_config, copied)
+    assert "expect_column_values_to_be_in_set on column 'gender'" in str(error.value)
+    assert "expect_column_values_to_be_unique on column 'record_id'" in str(error.value)
+    assert digest(copied.artefact("validation", KEY)) == before  # nothing was published
+    docs = copied.data_docs("validate", Key(KEY.dataset))
+    assert (docs / "index.html").exists()
+    pages = [p.read_text() for p in docs.rglob("*.html")]
+    assert any("gender" in page for page in pages)  # the control: the pages do speak of the column
+    assert not any("CANARY" in page or ids[0] in page for page in pages)
+
+
+@pytest.mark.parametrize("damage", ["nan", "class gone"])
+def test_bad_payload_or_balance_fails_validation(tiny_config: Config, copied: Layout, damage: str) -> None:
+    folder = copied.artefact("records", KEY)
+    table = read_table(table_path(folder))
+    if damage == "nan":
+        payload = array_of(table, "payload", (2, 128)).copy()
+        payload[3, 0, 0] = np.nan
+        from tasks.lake import vectors
+
+        table = table.set_column(table.column_names.index("payload"), "payload", vectors(payload))
+        expected = "column 'payload_min'"
+    else:
+        table = table.filter(pa.compute.not_equal(table.column("activity"), "jog"))
+        expected = "column 'activity_min_share'"
+    write_table(table, table_path(folder))
+    with pytest.raises(ValidationFailed, match=expected):
+        _run("validate", tiny_config, copied)
+
+
+def test_tampered_release_is_found_by_the_audit(tiny_config: Config, copied: Layout) -> None:
+    part = next((copied.artefact("protected", KEY) / "split=test").glob("*.parquet"))
+    table = read_table(part)
+    write_table(table.take(pa.array([*range(1, len(table)), 0])), part)
+    with pytest.raises(ChecksumMismatch, match="not the drawn donor's"):
+        _run("audit", tiny_config, copied)
+
+
+def test_model_of_another_pool_is_refused(tiny_config: Config, copied: Layout) -> None:
+    pool = table_path(copied.artefact("pool", KEY))
+    write_table(read_table(pool).take(pa.array(list(range(63, -1, -1)))), pool)
+    with pytest.raises(ChecksumMismatch, match="another pool"):
+        _run("substitute", tiny_config, copied)
+
+
+def test_pickle_in_place_of_weights_is_refused(tiny_config: Config, copied: Layout) -> None:
+    import pickle
+
+    weights = copied.artefact("model", KEY) / "model.safetensors"
+    weights.write_bytes(pickle.dumps({"donors": [1, 2, 3]}))
+    with pytest.raises(DataError, match=r"model\.safetensors: is damaged or not safetensors"):
+        _run("substitute", tiny_config, copied)
