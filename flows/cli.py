@@ -1,8 +1,10 @@
-"""pass-pipeline: the command line. Exit codes: 0 done, 2 an error told in one line, 3 an audit's verdict is fail."""
+"""pass-pipeline: the command line. Exit codes: 0 done, 2 or 75 an error told in one line, 3 an audit's verdict is fail."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +21,8 @@ import tasks.datasets
 from flows.engines import EngineName, make_engine
 from flows.summary import audit_rows
 from pass_core import discovery
-from pass_core.errors import PassError
+from pass_core.errors import PassError, TransientError
+from tasks.__main__ import EXIT_ERROR, EXIT_TRANSIENT
 from tasks.config import load_config, parse_overrides
 from tasks.layout import layout_at
 from tasks.progress import configure_logging, reporter
@@ -29,7 +32,7 @@ from tasks.step_io import Key
 from tasks.storage import read_json
 from tasks.tracking import tracking_uri
 
-EXIT_ERROR, EXIT_FAILED_AUDIT, EXIT_INTERRUPTED = 2, 3, 130
+EXIT_FAILED_AUDIT, EXIT_INTERRUPTED = 3, 130
 
 app = typer.Typer(
     help="Protect private attributes of whole data sets by real donors' records, and audit the result.",
@@ -54,6 +57,11 @@ EngineOption = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 PARAMS = Path("params.yaml")
+NEXT = """
+Next: open the report in a browser
+      make ui       runs and models in Prefect and MLflow
+      make repro    the versioned results, through DVC
+      .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer"""
 
 
 def _engine_name(engine: EngineName | None, root: Path | None, settings: list[str] | None) -> EngineName:
@@ -90,8 +98,9 @@ def run(
         )
     for outcome in outcomes:
         _show_audit(outcome.report_path.parent, outcome.key)
-    _show_places(params, outcomes[-1].mlflow_run, outcomes[-1].report_path, outcomes[-1].key)
+        _show_places(params, outcome.mlflow_run, outcome.report_path, outcome.key)
     if not quiet:
+        out.print(NEXT, highlight=False)
         out.print(f"\nDone in {time.monotonic() - started:.0f} s.")
     _exit_on_failed([outcome.verdict for outcome in outcomes])
 
@@ -189,13 +198,13 @@ def ui(
             "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--backend-store-uri", store,
         ],
     }  # fmt: skip
-    environment = {
-        **os.environ,
+    environment = os.environ | {
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
-    running = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))  # so that a plain kill stops the servers too
+    running: list[subprocess.Popen[str]] = []
     try:
         for address, command in commands.items():
             running.append(
@@ -205,6 +214,7 @@ def ui(
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     text=True,
+                    start_new_session=True,  # each server with its children is one group, which ends as one
                 )
             )
             out.print(address)
@@ -216,7 +226,8 @@ def ui(
         raise PassError(f"a user interface stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
     finally:
         for process in running:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
         for process in running:
             process.wait()
 
@@ -284,7 +295,7 @@ def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: K
     config = load_config(params)
     store = tracking_uri(config.tracking, params.resolve().parent)
     protected = layout_at(root, generated=True).artefact("protected", key)
-    places: dict[str, Any] = {
+    places = {
         "report": report_path,
         "audit.json": folder / "audit.json",
         "protected data": protected,
@@ -293,13 +304,6 @@ def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: K
     out.print()
     for name, place in places.items():
         out.print(f"{name + ':':16}{place}", soft_wrap=True, highlight=False)
-    out.print(
-        "\nNext: open the report in a browser\n"
-        "      make ui       runs and models in Prefect and MLflow\n"
-        "      make repro    the versioned results, through DVC\n"
-        "      .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer",
-        highlight=False,
-    )
 
 
 def _list(entries: list[dict[str, Any]], as_json: bool) -> None:
@@ -316,12 +320,12 @@ def _exit_on_failed(verdicts: list[str]) -> None:
 
 
 def main() -> None:
-    """The command's entry point: a PassError becomes one line and exit code 2."""
+    """The command's entry point: a PassError becomes one line and an exit code."""
     try:
         app()
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_ERROR)
+        sys.exit(EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_ERROR)
     except KeyboardInterrupt:
         print("stopped; run the same command again to go on", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)

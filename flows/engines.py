@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 
 import yaml
 
-from pass_core.errors import ConfigError, StageFailed
+from pass_core.errors import ConfigError, StageFailed, TransientError
+from tasks.__main__ import EXIT_TRANSIENT
 from tasks.config import Config
 from tasks.layout import layout_at
 from tasks.registry import is_generated
@@ -76,7 +77,10 @@ class DvcEngine:
                 logger.info("%s | %s", stage, line.rstrip())
         if process.returncode != 0:
             reason = next((line for line in tail if line.startswith("error: ")), tail[-1] if tail else "no output")
-            raise StageFailed(f"stage {stage} failed: {reason.removeprefix('error: ')}")
+            message = f"stage {stage} failed: {reason.removeprefix('error: ')}"
+            # DVC tells the step's exit code in its last line only.
+            transient = any(line.endswith(f"exited with {EXIT_TRANSIENT}") for line in tail)
+            raise TransientError(message) if transient else StageFailed(message)
         return StepReport.load(layout_at(self.root, generated=True).step_report(step.name, key))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pass_core.errors import StorageError, TrackingError
+from pass_core.errors import TransientError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,7 @@ POLICY = {
     "report": Policy(1, 2, 30),
 }
 
-# A disk or a tracking server may come back; wrong data, parameters or code give the same error again.
-TRANSIENT = (StorageError, TrackingError, OSError)
-
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again can help."""
-    return isinstance(error, TRANSIENT)
+    """Whether trying again can help: a disk or a server may come back, wrong data and parameters stay wrong."""
+    return isinstance(error, TransientError | OSError)

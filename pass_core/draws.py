@@ -1,4 +1,4 @@
-"""Keyed draws: the donor of a record is a function of a secret key, not of a random state (architecture: one draw per record).
+"""Keyed draws: the donor of a record is a function of a secret key, not of a random state.
 
 A retry, another order or another number of workers gives the same donor, and no run draws a record a second time,
 which would let an attacker average. Without the key a draw cannot be replayed.

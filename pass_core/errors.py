@@ -8,8 +8,9 @@ PassError
 │   └── ChecksumMismatch     bytes differ from what was recorded
 ├── MethodError          an obfuscation method cannot work on this input
 ├── AuditError           an audit cannot be computed
-├── StorageError         a disk is full, read-only or busy
-├── TrackingError        the MLflow store cannot be used
+├── TransientError       something outside failed: trying again may help
+│   ├── StorageError         a disk is full, read-only or busy
+│   └── TrackingError        the MLflow store cannot be used
 └── StageFailed          a pipeline stage ended with an error
 
 A message says what was expected, what was found and what to do, and never holds a value of a record.
@@ -48,11 +49,15 @@ class AuditError(PassError):
     """An audit cannot be computed."""
 
 
-class StorageError(PassError):
+class TransientError(PassError):
+    """Something outside (a disk, a server) failed: trying again may help."""
+
+
+class StorageError(TransientError):
     """A disk is full, read-only, or another run holds it."""
 
 
-class TrackingError(PassError):
+class TrackingError(TransientError):
     """The MLflow store cannot be used."""
 
 

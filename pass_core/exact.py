@@ -1,7 +1,7 @@
 """The exact attacker: a released record is one of finitely many donors, so the best possible guess can be computed.
 
-Everything is a function of T[a, d] = P(A=a, X'=d), the joint law of an attribute and the donor over a set of records
-(pass-spec 8.1). No classifier that reads the released record can beat `plug_in_accuracy` on those records.
+Everything is a function of T[a, d] = P(A=a, X'=d), the joint law of an attribute and the donor over a set of records.
+No classifier that reads the released record can beat `plug_in_accuracy` on those records.
 """
 
 from collections.abc import Mapping

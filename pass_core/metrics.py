@@ -1,4 +1,4 @@
-"""Accuracy and its normalised form NAG (pass-spec 6)."""
+"""Accuracy and its normalised form NAG (PASS, ICML 2025, eq. 13 and 14)."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def balanced_accuracy(predicted: IntArray, labels: IntArray) -> float:
 
 
 def nag(protected: float, guess: float, unprotected: float) -> float:
-    """Normalised accuracy gain max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
+    """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
 
     Raises:
         AuditError: the attribute cannot be told from unprotected data either, so there is nothing to normalise by.
@@ -38,7 +38,7 @@ def nag(protected: float, guess: float, unprotected: float) -> float:
 
 
 def mean_nag(private: Sequence[float], useful_and_hidden: Sequence[float]) -> float:
-    """mNAG: mean NAG of useful and hidden attributes minus mean NAG of private ones."""
+    """mNAG (eq. 14): mean NAG of useful and hidden attributes minus mean NAG of private ones."""
     if not private or not useful_and_hidden:
         raise AuditError("mNAG needs at least one private and one useful or hidden attribute")
     return float(np.mean(useful_and_hidden) - np.mean(private))

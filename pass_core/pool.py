@@ -13,11 +13,11 @@ from pass_core.errors import ConfigError, DataError
 class PoolConfig:
     """How many training records become donors; they are drawn uniformly without replacement."""
 
-    size: int = 4096
+    donors: int = 4096
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError(f"size: expected at least 1, found {self.size}")
+        if self.donors < 1:
+            raise ConfigError(f"donors: expected at least 1, found {self.donors}")
 
 
 def sample_pool(
@@ -32,14 +32,14 @@ def sample_pool(
     Raises:
         DataError: the pool is larger than the training set, or misses a useful class (L_U would be infinite).
     """
-    if config.size > n_records:
-        raise DataError(f"pool.size: expected at most the {n_records} training records, found {config.size}")
-    donors: IntArray = np.sort(rng.choice(n_records, size=config.size, replace=False)).astype(np.int64)
+    if config.donors > n_records:
+        raise DataError(f"pool.donors: expected at most the {n_records} training records, found {config.donors}")
+    donors: IntArray = np.sort(rng.choice(n_records, size=config.donors, replace=False)).astype(np.int64)
     for attribute in useful:
         missing = np.setdiff1d(np.unique(labels[attribute.name]), np.unique(labels[attribute.name][donors]))
         if len(missing):
             raise DataError(
-                f"the pool of {config.size} donors has none for {len(missing)} class(es) of useful attribute "
-                f"{attribute.name!r}: raise pool.size or change the seed"
+                f"the pool of {config.donors} donors has none for {len(missing)} class(es) of useful attribute "
+                f"{attribute.name!r}: raise pool.donors or change the seed"
             )
     return donors

@@ -1,4 +1,4 @@
-"""The channel P(x'|x) over a finite pool of donors (paper section 3; pass-spec 1.2)."""
+"""The channel P(x'|x) over a finite pool of donors (PASS, ICML 2025, eq. 2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ BLOCK_ROWS = 1024
 
 
 def log_probabilities(embedded: Tensor, donors: Tensor, temperature: float) -> Tensor:
-    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ, for f (batch, dim) and g (pool, dim)."""
+    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ (eq. 2), for f (batch, dim) and g (pool, dim)."""
     cosine = F.normalize(embedded, dim=1) @ F.normalize(donors, dim=1).T  # (batch, pool)
     return F.log_softmax(cosine / temperature, dim=1)
 

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from pass_core.errors import PassError
+from pass_core.errors import PassError, TransientError
 from tasks.config import load_config, parse_overrides
 from tasks.layout import layout_at
 from tasks.progress import configure_logging, reporter
@@ -13,10 +13,11 @@ from tasks.registry import STEPS, find_step, is_generated
 from tasks.step import run_step
 
 EXIT_ERROR = 2
+EXIT_TRANSIENT = 75  # sysexits' EX_TEMPFAIL: something outside failed, and trying again may help
 
 
 def main() -> int:
-    """Runs the step named on the command line; 0 when it succeeded, 2 after an error told in one line."""
+    """Runs the step named on the command line; 0 when it succeeded, 2 or 75 after an error told in one line."""
     parser = argparse.ArgumentParser(prog="python -m tasks", description=__doc__)
     parser.add_argument("step", help=f"one of {', '.join(STEPS)}")
     parser.add_argument("--dataset", required=True)
@@ -42,7 +43,7 @@ def main() -> int:
             run_step(step, key, config, layout, engine, progress, arguments.params.resolve().parent)
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is the command line)
-        return EXIT_ERROR
+        return EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_ERROR
     return 0
 
 

@@ -14,7 +14,7 @@ def extract(config: DatasetConfig, io: StepIO) -> StepResult:
     info = TableInfo.load(io.inputs["records"])
     table = read_table(table_path(io.inputs["records"]))
     features = extractor.extract(array_of(table, PAYLOAD, info.payload_shape))
-    io.progress("extract", len(table), len(table))
+    io.progress(f"extract {io.key}", len(table), len(table))
     folder = io.outputs["features"]
     write_table(table.drop_columns([PAYLOAD]).append_column(FEATURES, vectors(features)), table_path(folder))
     shape = extractor.feature_shape(info.payload_shape)

@@ -33,7 +33,7 @@ def silent(work: str, done: int, total: int, note: str = "") -> None:
 
 
 class LogLines:
-    """A log line at the start, every few seconds and at the end of each piece of work."""
+    """A log line every few seconds for work that takes long enough to wonder about."""
 
     def __init__(self) -> None:
         self._started: dict[str, float] = {}
@@ -42,8 +42,7 @@ class LogLines:
     def __call__(self, work: str, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
         started = self._started.setdefault(work, now)
-        if done < total and now - self._shown.get(work, started) < SECONDS_BETWEEN_LINES:
-            self._shown.setdefault(work, started)
+        if now - self._shown.setdefault(work, started) < SECONDS_BETWEEN_LINES:
             return
         self._shown[work] = now
         eta = f", {(now - started) / done * (total - done):.0f} s left" if 0 < done < total else ""

@@ -74,7 +74,8 @@ def run_step(
     inputs = {name: layout.artefact(name, key) for name in step.inputs}
     for name, path in inputs.items():
         if not path.exists():
-            raise DataError(f"{path}: expected input {name!r} of step {step.name} is missing; run the steps before it first")
+            advice = "put the published files there, or set PASS_RAW_DATA" if name == "raw" else "run the steps before it first"
+            raise DataError(f"{path}: expected input {name!r} of step {step.name} is missing; {advice}")
     started = time.monotonic()
     staging_name = f"{step.name}-{key}".replace("/", "-")
     with (

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,17 +26,13 @@ PARENT_RUN = "PASS_PIPELINE_RUN"  # environment: MLflow run that groups the step
 CANDIDATE, CHAMPION = "candidate", "champion"
 
 
-class StepRecord(Protocol):
-    """Where a step's figures go."""
+class StepRecord:
+    """Where a step's figures go; this one keeps nothing, for when tracking is off."""
 
-    run_id: str | None
+    run_id: str | None = None
 
     def log(
-        self,
-        params: Mapping[str, Any],
-        figures: Mapping[str, float],
-        epochs: tuple[Epoch, ...],
-        digests: Mapping[str, str],
+        self, params: Mapping[str, Any], figures: Mapping[str, float], epochs: tuple[Epoch, ...], digests: Mapping[str, str]
     ) -> None:
         """Parameters, counts and metrics, loss terms per epoch, digests of the outputs."""
 
@@ -44,29 +40,11 @@ class StepRecord(Protocol):
         """Model, audit and report among the outputs, as artifacts and in the registry."""
 
 
-class _NoRecord:
-    """Tracking is off."""
-
-    run_id: str | None = None
-
-    def log(
-        self,
-        params: Mapping[str, Any],
-        figures: Mapping[str, float],
-        epochs: tuple[Epoch, ...],
-        digests: Mapping[str, str],
-    ) -> None:
-        del params, figures, epochs, digests
-
-    def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
-        del inputs, outputs, verdict
-
-
-class _MlflowRecord:
+class _MlflowRecord(StepRecord):
     """The active MLflow run."""
 
     def __init__(self, run_id: str, key: Key) -> None:
-        self.run_id: str | None = run_id
+        self.run_id = run_id
         self._registered = f"pass-{key}".replace("/", "-")
 
     def log(
@@ -102,7 +80,7 @@ class _MlflowRecord:
 def track_step(name: str, key: Key, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
     """A run for one step, under the pipeline's run when there is one; failed when the step fails."""
     if not config.enabled:
-        yield _NoRecord()
+        yield StepRecord()
         return
     import mlflow
 
@@ -110,11 +88,11 @@ def track_step(name: str, key: Key, config: TrackingConfig, engine: str, base: P
     parent = os.environ.get(PARENT_RUN)
     tags = {"step": name, "dataset": key.dataset, "method": key.method or "", "engine": engine}
     tags |= {"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}
-    with _tracking_errors(config), contextlib.ExitStack() as stack:
-        if parent is not None:  # resumed for the length of the step, so that the step's run nests in it
-            tags["mlflow.parentRunId"] = parent
-        run = stack.enter_context(mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True))
-        yield _MlflowRecord(run.info.run_id, key)
+    with _tracking_errors(config):
+        # The parent's run is active in another process or in none: naming it in the tag is what nests this one.
+        tags |= {"mlflow.parentRunId": parent} if parent is not None else {}
+        with mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True) as run:
+            yield _MlflowRecord(run.info.run_id, key)
 
 
 @contextlib.contextmanager

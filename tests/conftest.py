@@ -21,20 +21,20 @@ PROJECT = Path(__file__).parent.parent
 # Small enough for seconds, large enough that every class and split exists.
 TINY = {
     "seed": 3,
-    "compute": {"threads": 2, "device": "cpu"},
+    "compute": {"threads": 1, "device": "cpu"},  # two workers share the cores; threads would wait for each other
     "datasets": ["synthetic_motion"],
     "methods": ["pass_substitution", "identity"],
     "dataset": {
         "synthetic_motion": {"private": ["gender", "id"], "useful": ["activity"], "subjects": 4, "points_per_trial": 300}
     },
-    "pool": {"size": 64},
+    "pool": {"donors": 64},
     "train": {"epochs": 3, "batch_size": 64},
     "method": {"pass_substitution": {"embedding_size": 32}, "identity": {}},
     "release": {"synthetic_motion": ["activity"]},
     "audit": {
         "fresh_draws": 2,
         "attacks": {
-            "network": {"epochs": 3, "batch_size": 64, "learning_rate": 0.003},
+            "network": {"epochs": 2, "batch_size": 64, "learning_rate": 0.003},
             "logistic_regression": {"iterations": 30},
         },
     },

@@ -22,13 +22,13 @@ from pass_core.training import TrainConfig, minimise
 
 @dataclass(frozen=True, slots=True)
 class PassConfig:
-    """The channel and the weights of its objective; null weights take the paper's rule (pass-spec I-2)."""
+    """The channel and the weights of its objective; null weights take the rule of the paper's experiments."""
 
     temperature: float = 0.01  # τ
     embedding_size: int = 512
     encoder: NetworkKind = "auto"
-    useful_weight: float | None = None  # λ; null: number of private / number of useful attributes
-    general_weight: float | None = None  # μ; null: 0.2 × number of private attributes
+    useful_weight: float | None = None  # λ of eq. 1; null: number of private / number of useful attributes
+    general_weight: float | None = None  # μ of eq. 1; null: 0.2 × number of private attributes
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -80,7 +80,7 @@ class PassSubstitution:
         rng: np.random.Generator,
         on_epoch: OnEpoch,
     ) -> FittedPass:
-        """Minimises Σ L_S + λ Σ L_U + μ L_X over the encoder f and the donors' embeddings g.
+        """Minimises Σ L_S + λ Σ L_U + μ L_X (eq. 3 with the signs of its proof) over the encoder f and the donors' embeddings g.
 
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
@@ -99,7 +99,7 @@ class PassSubstitution:
         donor_labels = {a.name: torch.from_numpy(setting.pool.labels[a.name]).to(setting.device) for a in useful}
         for attribute in useful:
             if not np.isin(data.labels[attribute.name], setting.pool.labels[attribute.name]).all():
-                raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.size")
+                raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.donors")
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
             log_p = log_probabilities(encoder(features[rows]), donors, config.temperature)

@@ -80,7 +80,7 @@ def test_saturated_float32_logits_give_finite_gradients() -> None:
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 100_000), n_useful=st.integers(1, 3), batches=st.integers(1, 4))
 def test_loss_plus_constant_bounds_the_objective(seed: int, n_useful: int, batches: int) -> None:
-    """E[L over batches] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) for any channel (pass-spec 1.3)."""
+    """E[L over batches] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) for any channel (eq. 9 with the corrected C)."""
     rng = np.random.default_rng(seed)
     n, pool, weight, general_weight = 8 * batches, 16, float(rng.uniform(0.1, 3)), float(rng.uniform(0, 1))
     log_p = _channel(n, pool, seed, scale=float(rng.uniform(0.1, 6)))

@@ -31,34 +31,27 @@ def test_majority_and_balance() -> None:
     assert balanced_accuracy(np.zeros(4, dtype=np.int64), labels) == 0.5
 
 
-def test_interval_covers_the_truth() -> None:
-    """Blocks of perfectly dependent records: the 95 % interval must hold the true NAG about that often."""
+def _coverage(n_blocks: int, size: int, dependent: bool, repetitions: int, rng: np.random.Generator) -> float:
+    """How often the interval holds the true NAG of 0.6 when the records of a block are all alike."""
+    truth = 0.6
+    blocks = np.repeat(np.arange(n_blocks), size) if dependent else np.arange(n_blocks * size)
+    labels = np.repeat(np.arange(n_blocks) % 2, size)
+    covered = 0
+    for _ in range(repetitions):
+        # A balanced attribute, read perfectly without protection: NAG 0.6 is accuracy 0.8, block by block.
+        hit = np.repeat(rng.random(n_blocks) < 0.5 + truth / 2, size)
+        replicates = BlockBootstrap.draw(blocks, rng, 400).nag(hit, np.ones_like(hit), labels, guess=0)
+        interval = percentile_interval(replicates)
+        covered += interval.low <= truth <= interval.high
+    return covered / repetitions
+
+
+def test_interval_covers_the_truth_when_it_knows_the_blocks_and_only_then() -> None:
     rng = stream(1, "coverage")
-    n_blocks, size, truth, repetitions = 80, 10, 0.6, 400
-    covered = 0
-    for _ in range(repetitions):
-        labels = np.repeat(np.arange(n_blocks) % 2, size)
-        # NAG 0.6 of a balanced attribute read perfectly without protection: accuracy 0.8, block by block.
-        hit = np.repeat(rng.random(n_blocks) < 0.5 + truth / 2, size)
-        bootstrap = BlockBootstrap.draw(np.repeat(np.arange(n_blocks), size), rng, 400)
-        interval = percentile_interval(bootstrap.nag(hit, np.ones_like(hit), labels, guess=0))
-        covered += interval.low <= truth <= interval.high
     # 95 % nominal; the percentile bootstrap of 80 blocks runs a little short. Three standard errors below 93 %.
-    assert covered / repetitions > 0.89
-
-
-def test_interval_of_independent_records_would_be_too_narrow() -> None:
-    """The control of the test above: ignoring blocks, the interval misses far more often."""
-    rng = stream(2, "coverage")
-    n_blocks, size, truth, repetitions = 80, 10, 0.6, 200
-    covered = 0
-    for _ in range(repetitions):
-        labels = np.repeat(np.arange(n_blocks) % 2, size)
-        hit = np.repeat(rng.random(n_blocks) < 0.5 + truth / 2, size)
-        bootstrap = BlockBootstrap.draw(np.arange(n_blocks * size), rng, 300)
-        interval = percentile_interval(bootstrap.nag(hit, np.ones_like(hit), labels, guess=0))
-        covered += interval.low <= truth <= interval.high
-    assert covered / repetitions < 0.7
+    assert _coverage(80, 10, dependent=True, repetitions=400, rng=rng) > 0.89
+    # The control: taking dependent records for independent ones makes it far too narrow.
+    assert _coverage(80, 10, dependent=False, repetitions=200, rng=rng) < 0.7
 
 
 def test_pool_is_a_uniform_sample_with_every_useful_class() -> None:

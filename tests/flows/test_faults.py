@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +28,8 @@ def _step(folder: Path, name: str, root: Path, *more: str) -> subprocess.Complet
     return subprocess.run([*command, *more], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def _assert_one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    assert done.returncode == 2, done.stderr
+def _assert_one_line(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+    assert done.returncode == code, done.stderr
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: ")
@@ -50,10 +51,10 @@ def _mounted(folder: Path, options: str) -> Iterator[Path]:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A tiny project whose raw files exist."""
+def project(tmp_path: Path, tiny_root: Path) -> Path:
+    """A tiny project of which only the raw files exist."""
     write_params(tmp_path)
-    assert _step(tmp_path, "generate", tmp_path / "root").returncode == 0
+    shutil.copytree(tiny_root / "raw", tmp_path / "root" / "raw")
     return tmp_path
 
 
@@ -91,7 +92,7 @@ def test_full_disk(tmp_path: Path, size: str) -> None:
             done = _step(tmp_path, name, disk / "root")
             if done.returncode != 0:
                 break
-        _assert_one_line(done, "no space left on the device")
+        _assert_one_line(done, "no space left on the device", code=75)
         layout = Layout(disk / "root")
         outputs = {"generate": "raw", "ingest": "records", "extract": "features", "sample_pool": "pool", "train": "model"}
         assert name in outputs or name in {"validate", "substitute"}
@@ -105,13 +106,13 @@ def test_full_disk(tmp_path: Path, size: str) -> None:
 def test_read_only_root(tmp_path: Path) -> None:
     write_params(tmp_path)
     with _mounted(tmp_path / "frozen", "size=1m,ro") as disk:
-        _assert_one_line(_step(tmp_path, "generate", disk / "root"), "read-only")
+        _assert_one_line(_step(tmp_path, "generate", disk / "root"), "read-only", code=75)
 
 
 def test_read_only_tracking_store(tmp_path: Path) -> None:
     write_params(tmp_path, tracking={"enabled": True, "store": "frozen/store"})
     with _mounted(tmp_path / "frozen", "size=1m,ro"):
-        _assert_one_line(_step(tmp_path, "generate", tmp_path / "root"), "read-only")
+        _assert_one_line(_step(tmp_path, "generate", tmp_path / "root"), "read-only", code=75)
     assert not (tmp_path / "root" / "raw").exists()
 
 
@@ -120,7 +121,7 @@ def test_tracking_store_that_became_read_only(tmp_path: Path) -> None:
     with _mounted(tmp_path / "disk", "size=20m") as disk:
         assert _step(tmp_path, "generate", tmp_path / "root").returncode == 0
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        _assert_one_line(_step(tmp_path, "ingest", tmp_path / "root"), "MLflow store", "tracking.enabled: false")
+        _assert_one_line(_step(tmp_path, "ingest", tmp_path / "root"), "MLflow store", "tracking.enabled: false", code=75)
     assert not (tmp_path / "root" / "records").exists()
 
 

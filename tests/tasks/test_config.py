@@ -20,7 +20,7 @@ from tests.conftest import PROJECT, write_params
         ("train.learning_rate=1e-3", r"train\.learning_rate: .* found str \(YAML reads 1e-3 as text"),
         ("train.epochs=0", r"train\.epochs: expected at least 1, found 0"),
         ("train.batch_size=1", r"batch normalisation needs at least 2"),
-        ("pool.size=-1", r"pool\.size: expected at least 1"),
+        ("pool.donors=-1", r"pool\.donors: expected at least 1"),
         ("compute.device=gpu", r"compute\.device: input should be 'cpu', 'cuda', 'mps' or 'auto'"),
         ("compute.threads=0", r"compute\.threads: expected between 1 and 256"),
         ("method.nope={}", r"method\.nope: unknown name 'nope' in methods: expected one of .*identity"),

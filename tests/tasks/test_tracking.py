@@ -137,3 +137,16 @@ def test_unusable_store_is_told_before_any_work(tiny_config: Config, tiny_root: 
     with pytest.raises(TrackingError, match=r"MLflow store store: .*tracking\.enabled: false"):
         run_step(STEPS["report"], KEY, config, Layout(tiny_root), "test", store=tmp_path)
     assert read_json(Layout(tiny_root).provenance("report", KEY)) == before
+
+
+def test_environment_names_another_store(tiny_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path)  # a server chooses where artifacts go; SQLite takes the working folder
+    shutil.copytree(tiny_root, tmp_path / "root")
+    config = load_config(write_params(tmp_path, tracking={"enabled": True, "store": "store"}))
+    run_step(STEPS["report"], KEY, config, Layout(tmp_path / "root"), "test", store=tmp_path)
+    assert not (tmp_path / "store").exists()
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("pass-pipeline")
+    assert [run.data.tags["step"] for run in client.search_runs([experiment.experiment_id])] == ["report"]

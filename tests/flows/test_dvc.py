@@ -1,0 +1,136 @@
+"""DVC for real, in a repository of the test's own: what is reproduced, what is skipped, what the user's commands show."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.layout import Layout
+from tasks.step_io import Key
+from tasks.storage import digest
+from tests.conftest import PROJECT, write_params
+
+KEY = Key("synthetic_motion", "pass_substitution")
+BIN = Path(sys.executable).parent
+
+
+def _run(repository: Path, *command: str, code: int = 0) -> str:
+    """Output of a command in the repository, with the tests' virtual environment first."""
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "DVC_NO_ANALYTICS": "1"}
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone's worth of the project with tiny parameters, reproduced through the flow's DVC engine and committed."""
+    folder = tmp_path_factory.mktemp("repository")
+    for name in ("pass_core", "tasks", "flows", ".dvc"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "cache", "tmp"))
+    for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
+        shutil.copy(PROJECT / name, folder / name)
+    write_params(folder, methods=["pass_substitution"])  # one method: half the processes to start
+    _run(folder, "git", "init", "--quiet", "--initial-branch=main")
+    _run(folder, "git", "config", "user.email", "tests@example.org")
+    _run(folder, "git", "config", "user.name", "tests")
+    _run(folder, "git", "add", "--all")
+    _run(folder, "git", "commit", "--quiet", "--message", "project")
+    # The first steps come from DVC alone, the rest from the flow, with one Prefect task per stage.
+    _run(folder, "dvc", "repro", "train@synthetic_motion-pass_substitution")
+    # After three tiny epochs the audit fails, as it must: exit code 3.
+    _run(folder, str(BIN / "pass-pipeline"), "run", "--engine", "dvc", code=3)
+    _run(folder, "git", "add", "--all")
+    _run(folder, "git", "commit", "--quiet", "--message", "results")
+    return folder
+
+
+def _stages_run(output: str) -> list[str]:
+    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+
+
+def test_dvc_gives_the_same_bytes_as_bare_steps(repository: Path, tiny_root: Path) -> None:
+    for name in ("raw", "records", "features", "pool", "model", "protected", "linkage", "audit", "report"):
+        assert digest(Layout(repository / "data").artefact(name, KEY)) == digest(Layout(tiny_root).artefact(name, KEY)), name
+    assert (repository / "data" / "published" / str(KEY) / "report.html").exists()
+
+
+def test_secret_and_scratch_stay_out_of_git(repository: Path) -> None:
+    tracked = _run(repository, "git", "ls-files", "data").splitlines()
+    assert "data/models/synthetic_motion/.gitignore" in tracked
+    assert {Path(path).name for path in tracked} == {".gitignore"}
+    assert _run(repository, "git", "status", "--porcelain") == ""
+
+
+def test_second_repro_runs_nothing(repository: Path) -> None:
+    output = _run(repository, "dvc", "repro")
+    assert _stages_run(output) == []
+    assert "Data and pipelines are up to date" in output
+    assert "up to date" in _run(repository, "dvc", "status")
+
+
+def test_audit_parameters_re_run_audit_and_report_only(repository: Path) -> None:
+    params = repository / "params.yaml"
+    before = params.read_text()
+    params.write_text(before.replace("fresh_draws: 2", "fresh_draws: 3"))
+    target = "report@synthetic_motion-pass_substitution"
+    try:
+        assert "audit.fresh_draws" in _run(repository, "dvc", "params", "diff")
+        stages = _stages_run(_run(repository, "dvc", "repro", target))
+    finally:
+        params.write_text(before)
+    assert stages == ["audit@synthetic_motion-pass_substitution", target]
+    # Back to the parameters before: DVC takes the results from its cache.
+    assert _stages_run(_run(repository, "dvc", "repro", target)) == []
+
+
+def test_metrics_and_plots_are_shown(repository: Path) -> None:
+    metrics = json.loads(_run(repository, "dvc", "metrics", "show", "--json"))
+    files = metrics[""]["data"]
+    shown = files["data/audits/synthetic_motion/pass_substitution/metrics.json"]["data"]
+    assert shown["verdict"] == "fail"
+    assert 0 <= shown["id"]["nag"] <= 1.2
+    output = _run(repository, "dvc", "plots", "show")
+    page = Path(output.strip().removeprefix("file://"))
+    assert "Loss during training" in page.read_text()
+    assert "NAG per attribute" in page.read_text()
+    shutil.rmtree(repository / "dvc_plots")
+
+
+def test_experiment_with_another_parameter(repository: Path) -> None:
+    output = _run(repository, "dvc", "exp", "run", "-S", "train.epochs=1", "report@synthetic_motion-pass_substitution")
+    assert "train@synthetic_motion-pass_substitution" in _stages_run(output)
+    assert "generate" not in _stages_run(output)
+    curves = (repository / "data" / "curves" / "synthetic_motion" / "pass_substitution.csv").read_text()
+    assert len(curves.splitlines()) == 2
+    _run(repository, "git", "checkout", "--", ".")
+    _run(repository, "dvc", "checkout")
+
+
+def test_failing_stage_tells_the_steps_own_error(repository: Path) -> None:
+    params = repository / "params.yaml"
+    before = params.read_text()
+    params.write_text(before.replace("donors: 64", "donors: 100000"))
+    try:
+        output = _run(repository, str(BIN / "pass-pipeline"), "step", "sample_pool", "--quiet", code=2)
+    finally:
+        params.write_text(before)
+        _run(repository, "dvc", "checkout")
+    assert "error: stage sample_pool@synthetic_motion failed: pool.donors: expected at most the" in output
+
+
+@pytest.mark.slow
+def test_clone_reproduces_every_committed_digest(tmp_path: Path) -> None:
+    """A clone of the committed project, reproduced from nothing: dvc.lock must come out as it was committed.
+
+    Holds on the kind of CPU that made the lock; elsewhere the last bits of float32 may differ (docs/reproducibility.md).
+    """
+    clone = tmp_path / "clone"
+    _run(tmp_path, "git", "clone", "--quiet", str(PROJECT), str(clone))
+    output = _run(clone, "dvc", "repro")
+    assert len(_stages_run(output)) == 13
+    assert _run(clone, "git", "diff", "--", "dvc.lock") == ""
