@@ -53,7 +53,10 @@ def general_loss(log_p: Tensor) -> Tensor:
 def bound_constant(
     n_private: int, pool_size: int, useful_entropies: Sequence[float], useful_weight: float, general_weight: float
 ) -> float:
-    """C (eq. 10, corrected) such that E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X), valid for μ ≤ the number of private attributes."""
+    """C (eq. 10, corrected) of the bound E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 9).
+
+    It holds for μ ≤ the number of private attributes.
+    """
     return (
         (n_private - general_weight) * math.log(pool_size)
         - useful_weight * sum(useful_entropies)
