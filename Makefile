@@ -21,7 +21,7 @@ test: $(VENV)/.installed-dev  ## lint, types, import contracts and tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.installed-dev  ## the long tests: the full experiment three ways, kills, dvc repro from a clone
+test-slow: $(VENV)/.installed-dev  ## the long test: dvc repro of a clone arrives at every committed digest
 	$(BIN)/pytest -m slow
 
 repro: $(VENV)/.installed  ## reproduce every versioned result (dvc repro)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,7 +99,7 @@ def run(
         )
     for outcome in outcomes:
         _show_audit(outcome.report_path.parent, outcome.key)
-        _show_places(params, outcome.mlflow_run, outcome.report_path, outcome.key)
+        _show_places(params, settings, outcome.mlflow_run, outcome.report_path, outcome.key)
     if not quiet:
         out.print(NEXT, highlight=False)
         out.print(f"\nDone in {time.monotonic() - started:.0f} s.")
@@ -204,7 +205,8 @@ def ui(
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))  # so that a plain kill stops the servers too
-    running: list[subprocess.Popen[str]] = []
+    running: list[subprocess.Popen[bytes]] = []
+    log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process; a pipe that nobody reads would fill and block)
     try:
         for address, command in commands.items():
             running.append(
@@ -212,8 +214,7 @@ def ui(
                     [sys.executable, "-m", *command],
                     env=environment,
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
+                    stderr=log,
                     start_new_session=True,  # each server with its children is one group, which ends as one
                 )
             )
@@ -221,8 +222,8 @@ def ui(
         out.print(f"To send runs there: PREFECT_API_URL=http://{host}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
         while all(process.poll() is None for process in running):
             time.sleep(0.5)
-        failed = next(process for process in running if process.poll() is not None)
-        lines = (failed.stderr.read() if failed.stderr else "").strip().splitlines()
+        log.seek(0)
+        lines = log.read().decode(errors="replace").strip().splitlines()
         raise PassError(f"a user interface stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
     finally:
         for process in running:
@@ -289,10 +290,10 @@ def _show_audit(folder: Path, key: Key) -> None:
         out.print("exact: NAG of the best possible attacker, rule learnt on train … plug-in on test (biased upwards)")
 
 
-def _show_places(params: Path, mlflow_run: str | None, report_path: Path, key: Key) -> None:
+def _show_places(params: Path, settings: list[str] | None, mlflow_run: str | None, report_path: Path, key: Key) -> None:
     folder = report_path.parent
     root = folder.parents[2]
-    config = load_config(params)
+    config = load_config(params, parse_overrides(settings or []))
     store = tracking_uri(config.tracking, params.resolve().parent)
     protected = layout_at(root, generated=True).artefact("protected", key)
     places = {

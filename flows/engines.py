@@ -2,18 +2,18 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-import yaml
+from typing import Literal, Protocol
 
 from pass_core.errors import ConfigError, StageFailed, TransientError
 from tasks.__main__ import EXIT_TRANSIENT
 from tasks.config import Config
 from tasks.layout import layout_at
+from tasks.ownership import owned_by_dvc
 from tasks.registry import is_generated
 from tasks.step import Step, StepReport, run_step
 from tasks.step_io import Key, Reporter
@@ -36,7 +36,7 @@ class InProcessEngine:
     """Runs steps here, below a root that DVC does not own."""
 
     def __init__(self, config: Config, root: Path, project: Path) -> None:
-        owned = _owned_by_dvc(root.resolve(), project)
+        owned = owned_by_dvc(root.resolve(), project)
         if owned is not None:
             raise ConfigError(
                 f"root {root}: holds {owned}, which DVC owns: expected a scratch folder such as data/runs/NAME, or --engine dvc"
@@ -64,17 +64,27 @@ class DvcEngine:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage]
         tail: deque[str] = deque(maxlen=30)
-        with subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self._project,
             env={**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        ) as process:
+            start_new_session=True,  # DVC and the step it runs are one group, which a timeout or Ctrl-C ends as one
+        )
+        try:
             for line in process.stdout or ():
                 tail.append(line.rstrip())
                 logger.info("%s | %s", stage, line.rstrip())
+            process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+        finally:
+            if process.stdout:
+                process.stdout.close()
         if process.returncode != 0:
             reason = next((line for line in tail if line.startswith("error: ")), tail[-1] if tail else "no output")
             message = f"stage {stage} failed: {reason.removeprefix('error: ')}"
@@ -100,18 +110,3 @@ def stage_name(step: Step, key: Key) -> str:
     if step.name == "generate":
         return step.name
     return f"{step.name}@{key}".replace("/", "-")
-
-
-def _owned_by_dvc(root: Path, project: Path) -> str | None:
-    """An output of the project's dvc.yaml that lies in `root` (or that `root` lies in), None when there is none."""
-    path = project / "dvc.yaml"
-    if not path.exists():
-        return None
-    stages: dict[str, Any] = yaml.safe_load(path.read_text())["stages"]
-    for stage in stages.values():
-        for out in [*stage.get("outs", ()), *stage.get("metrics", ()), *stage.get("plots", ())]:
-            text = out if isinstance(out, str) else next(iter(out))
-            fixed = (project / text.split("${")[0]).resolve()  # the part before the first placeholder
-            if fixed.is_relative_to(root) or root.is_relative_to(fixed):
-                return text
-    return None

@@ -29,4 +29,6 @@ POLICY = {
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again can help: a disk or a server may come back, wrong data and parameters stay wrong."""
-    return isinstance(error, TransientError | OSError)
+    # A step that ran out of time or a path that does not exist are OSErrors too, and would be so again.
+    lasting = TimeoutError | FileNotFoundError | NotADirectoryError | IsADirectoryError
+    return isinstance(error, TransientError | OSError) and not isinstance(error, lasting)

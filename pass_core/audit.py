@@ -21,8 +21,8 @@ OnAttack = Callable[[str, Epoch], None]
 NOT_PROMISED = (
     "Attribute suppression: not differential privacy, and not by itself anonymous data. The figures hold for one released "
     "draw per record, for the attributes named here, and for the attackers listed; several records known to be one person's, "
-    "side information and attributes that were not named can tell more. Every released record is a real donor's. "
-    "A pass means that these attacks failed, not that none can succeed."
+    "side information and attributes that were not named can tell more. Where a pool is used, every released "
+    "record is a real donor's. A pass means that these attacks failed, not that none can succeed."
 )
 
 

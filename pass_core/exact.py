@@ -1,7 +1,7 @@
 """The exact attacker: a released record is one of finitely many donors, so the best possible guess can be computed.
 
 Everything is a function of T[a, d] = P(A=a, X'=d), the joint law of an attribute and the donor over a set of records.
-No classifier that reads the released record can beat `plug_in_accuracy` on those records.
+On average over draws, no classifier that reads the released record can beat `plug_in_accuracy` on those records.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def channel_law(
 
 
 def plug_in_accuracy(joint: DoubleArray) -> float:
-    """Bayes accuracy Σ_d max_a T[a, d] on these very records: never below what any attacker of them reaches."""
+    """Bayes accuracy Σ_d max_a T[a, d] on these very records: what no attacker of them exceeds on average over draws."""
     return float(joint.max(axis=0).sum())
 
 

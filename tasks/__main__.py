@@ -5,9 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from pass_core.errors import PassError, TransientError
+from pass_core.errors import ConfigError, PassError, TransientError
 from tasks.config import load_config, parse_overrides
 from tasks.layout import layout_at
+from tasks.ownership import owned_by_dvc
 from tasks.progress import configure_logging, reporter
 from tasks.registry import STEPS, find_step, is_generated
 from tasks.step import run_step
@@ -34,13 +35,16 @@ def main() -> int:
         step = find_step(arguments.step)
         if step.per_method and arguments.method is None:
             parser.error(f"step {step.name} needs --method")
+        project = arguments.params.resolve().parent
+        if arguments.set and owned_by_dvc(arguments.root.resolve(), project):
+            raise ConfigError(f"--set: {arguments.root} belongs to DVC, whose parameters are params.yaml's; give another --root")
         config = load_config(arguments.params, parse_overrides(arguments.set))
         config = config.with_names((arguments.dataset,), (arguments.method,) if arguments.method else config.methods)
         key = step.key(arguments.dataset, arguments.method)
         layout = layout_at(arguments.root, generated=is_generated(arguments.dataset))
         engine = "dvc" if "DVC_STAGE" in os.environ else "step"
         with reporter(arguments.quiet) as progress:
-            run_step(step, key, config, layout, engine, progress, arguments.params.resolve().parent)
+            run_step(step, key, config, layout, engine, progress, project)
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is the command line)
         return EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_ERROR

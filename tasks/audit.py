@@ -34,7 +34,7 @@ from tasks.lake import (
 )
 from tasks.protection import Protector, payload_bytes, read_protector
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import digest, rounded, write_json
+from tasks.storage import digest, read_json, rounded, write_json
 
 
 def audit(
@@ -44,6 +44,9 @@ def audit(
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
     features = read_features(io.inputs["features"], attributes)
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
+    manifest = read_json(io.inputs["protected"] / "manifest.json")
+    if (manifest["model_digest"], manifest["pool_digest"]) != (protector.model_digest, protector.pool_digest):
+        raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another model or pool than given; run substitute again")
     links = read_table(io.inputs["linkage"])
     subject = _subject(features, attributes, protector, links, dataset.extractor, draws, io)
     named = tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, config) for name, config in attacks.items())
@@ -113,7 +116,10 @@ def _released_features(features: FeatureTable, protector: Protector, links: pa.T
     links = links.filter(pa.compute.equal(links.column(SPLIT), "test"))
     released = read_partition(io.inputs["protected"], "test")
     position = dict(zip(links.column(RECORD_ID).to_pylist(), links.column("row").to_pylist(), strict=True))
-    rows = np.array([position[features.record_ids[row]] for row in features.rows("test")], dtype=np.int64)
+    wanted = [features.record_ids[row] for row in features.rows("test")]
+    if set(wanted) != set(position) or len(released) != len(wanted):
+        raise ChecksumMismatch(f"{io.inputs['linkage']}: is of other records than the features; run substitute again")
+    rows = np.array([position[record_id] for record_id in wanted], dtype=np.int64)
     if protector.fitted.channel is None:
         payloads = array_of(released, PAYLOAD, protector.info.payload_shape)
         made: FloatArray = discovery.load(tasks.extractors, extractor).EXTRACTOR.extract(payloads)[rows]

@@ -92,6 +92,8 @@ def load_config(path: Path, overrides: Mapping[str, str] | None = None) -> Confi
         raw = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path}: expected file is missing; run from the project's folder or give --params") from None
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{path}: cannot be read as a text file; give --params") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -128,10 +130,16 @@ def _override(raw: dict[str, Any], dotted: str, text: str) -> None:
 
 
 def _parse(raw: dict[str, Any], source: str) -> Config:
-    strict = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    strict = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     datasets = _named_sections(raw.get("dataset"), "dataset", tasks.datasets, "DATASET", strict)
     methods = _named_sections(raw.get("method"), "method", pass_core.methods, "METHOD", strict)
-    attacks = _named_sections((raw.get("audit") or {}).get("attacks"), "audit.attacks", pass_core.attacks, "ATTACK", strict)
+    attacks = _named_sections(
+        raw["audit"].get("attacks") if isinstance(raw.get("audit"), dict) else None,
+        "audit.attacks",
+        pass_core.attacks,
+        "ATTACK",
+        strict,
+    )
     audit = create_model(
         "audit", __config__=strict, attacks=(attacks, ...), fresh_draws=(int, 8), thresholds=(Thresholds, Thresholds())
     )

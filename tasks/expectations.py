@@ -55,6 +55,20 @@ def columns(names: tuple[str, ...]) -> Expectation:
     return Expectation("columns", None, {"column_set": list(names), "exact_match": True})
 
 
+def class_shares(frame: pd.DataFrame, classes: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+    """One row: the share of the rarest and of the commonest class of every attribute."""
+    row: dict[str, float] = {}
+    for name, known in classes.items():
+        shares = frame[name].value_counts(normalize=True).reindex(known, fill_value=0.0)
+        row |= {f"{name}_min_share": float(shares.min()), f"{name}_max_share": float(shares.max())}
+    return pd.DataFrame([row])
+
+
+def share_expectations(classes: Mapping[str, tuple[str, ...]], low: float) -> list[Expectation]:
+    """Class balance: no class of any attribute is (nearly) missing, none is (nearly) everything."""
+    return [between(f"{name}_{end}_share", low, 1 - low) for name in classes for end in ("min", "max")]
+
+
 def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], data_docs: Path) -> int:
     """Runs one suite per table, builds Data Docs in `data_docs`, returns the number of expectations that held.
 

@@ -154,4 +154,6 @@ def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTab
 def read_partition(protected: Path, split: str) -> pa.Table:
     """The released records of a split, in released order."""
     parts = sorted((protected / f"{SPLIT}={split}").glob("*.parquet"))
+    if not parts:
+        raise DataError(f"{protected / f'{SPLIT}={split}'}: has no Parquet files; run substitute again")
     return pa.concat_tables([read_table(part) for part in parts])

@@ -15,12 +15,15 @@ from pass_core import discovery
 from pass_core.data import Attribute, Records
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.methods.base import Fitted, Setting
+from pass_core.training import TrainConfig
 from tasks.storage import digest, read_json, write_json
 
 FORMAT = 1
 
 
-def save_model(folder: Path, method: str, config: Any, fitted: Fitted, setting: Setting, pool_digest: str) -> None:
+def save_model(
+    folder: Path, method: str, config: Any, training: TrainConfig, fitted: Fitted, setting: Setting, pool_digest: str
+) -> None:
     """Writes model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.cpu().contiguous() for name, tensor in fitted.state_dict().items()}, folder / "model.safetensors")
@@ -30,6 +33,7 @@ def save_model(folder: Path, method: str, config: Any, fitted: Fitted, setting: 
             "format": FORMAT,
             "method": method,
             "config": dataclasses.asdict(config),
+            "training": dataclasses.asdict(training),
             "feature_shape": list(setting.pool.feature_shape),
             "pool_size": len(setting.pool),
             "pool_digest": pool_digest,

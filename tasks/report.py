@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from pass_core.errors import DataError
 from tasks.models import describe_model
 from tasks.reporting.page import make_figures, render
 from tasks.step_io import StepIO, StepResult
@@ -23,7 +24,10 @@ def report(io: StepIO) -> StepResult:
 def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[str, Any] | None) -> int:
     """Writes the page of an audit and its figures below `folder`; returns the number of figures."""
     audit = read_json(inputs["audit"])
-    curves: Mapping[str, Sequence[float]] = pl.read_csv(inputs["curves"]).to_dict(as_series=False)
+    try:
+        curves: Mapping[str, Sequence[float]] = pl.read_csv(inputs["curves"]).to_dict(as_series=False)
+    except (FileNotFoundError, pl.exceptions.PolarsError):
+        raise DataError(f"{inputs['curves']}: is missing or damaged; run train again") from None
     drawn = make_figures(audit, curves)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, svg in drawn.items():

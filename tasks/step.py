@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Step:
 def run_step(
     step: Step, key: Key, config: Config, layout: Layout, engine: str, progress: Reporter = silent, store: Path = Path()
 ) -> StepReport:
-    """Runs a step and publishes all of its outputs, or none.
+    """Runs a step; its outputs get their names, each of them whole, only after all of it has succeeded.
 
     Args:
         engine: who called (recorded in provenance and MLflow).
@@ -136,6 +137,7 @@ def _parameters(step: Step, key: Key, config: Config) -> dict[str, Any]:
 def fixed_numerics(threads: int) -> Iterator[None]:
     """Deterministic algorithms with a fixed number of threads, for torch, BLAS and OpenMP alike."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA has no deterministic matrix product
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
     try:

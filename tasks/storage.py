@@ -1,6 +1,7 @@
 """Files that are whole or absent: digests, staging, publishing by rename, one writer per step."""
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -21,6 +22,10 @@ _STORAGE_ERRORS = {
     errno.EDQUOT: "the disk quota is used up: free some space, then run again",
     errno.EROFS: "the file system is read-only: choose another root or remount it",
     errno.EACCES: "permission denied: choose another root or change its owner",
+    errno.ENOTDIR: "a part of the path is a file, not a folder: choose another root",
+    errno.EEXIST: "is a file where a folder is needed: choose another root",
+    errno.EISDIR: "is a folder where a file is needed: choose another root",
+    errno.EIO: "the device reports an input/output error: check it, then run again",
     errno.EPERM: "operation not permitted: choose another root or change its owner",
 }
 
@@ -76,18 +81,27 @@ def publish(staged: Path, final: Path) -> None:
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
     final.parent.mkdir(parents=True, exist_ok=True)
-    if final.is_dir():
-        retired = staged.with_name(f"{staged.name}.retired")
-        final.rename(retired)
-        staged.rename(final)
-        shutil.rmtree(retired)
+    if final.exists():
+        _exchange(staged, final)  # the old version leaves with the staging folder
     else:
-        staged.replace(final)
+        staged.rename(final)
     folder = os.open(final.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _exchange(staged: Path, final: Path) -> None:
+    """Swaps two paths in one step, so that there is no instant without a version; two steps where the system has none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    swap = getattr(libc, "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if swap is not None and swap(here, os.fsencode(staged), here, os.fsencode(final), exchange) == 0:
+        return
+    retired = staged.with_name(f"{staged.name}.retired")
+    final.rename(retired)
+    staged.rename(final)
 
 
 @contextlib.contextmanager

