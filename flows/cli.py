@@ -19,6 +19,7 @@ from rich.table import Table
 
 import pass_core.methods
 import tasks.datasets
+import tasks.extractors
 from flows.engines import EngineName, make_engine
 from flows.summary import audit_rows
 from pass_core import discovery
@@ -41,6 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
+app.add_typer(datasets_app, name="datasets")
 out = Console()
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
@@ -155,9 +158,11 @@ def report(
     out.print(publish_report(layout_at(root, generated=is_generated(dataset)), Key(dataset, method)), soft_wrap=True)
 
 
-@app.command()
-def datasets(as_json: AsJson = False) -> None:
-    """List the data sets that can be named in params.yaml."""
+@datasets_app.callback()
+def datasets(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the data sets that can be named in params.yaml; `add` puts raw data under DVC."""
+    if context.invoked_subcommand is not None:
+        return
     entries = []
     for name in discovery.available(tasks.datasets):
         dataset = discovery.load(tasks.datasets, name).DATASET
@@ -165,10 +170,37 @@ def datasets(as_json: AsJson = False) -> None:
             {
                 "name": name,
                 "summary": dataset.summary,
-                "attributes": list(dataset.attribute_names),
+                "attributes": list(dataset.attribute_names) if dataset.attribute_names else None,
                 "generated": is_generated(name),
             }
         )
+    _list(entries, as_json)
+
+
+@datasets_app.command("add")
+def add_dataset(
+    name: Annotated[str, typer.Argument(help="Data set, a section of params.yaml.")],
+    source: Annotated[str, typer.Argument(help="Folder with the published files, or a URL (s3://, gs://, https://, …).")],
+    push: Annotated[bool, typer.Option("--push", help="Let `dvc push` copy the raw data to the remote, too.")] = False,
+    params: Params = PARAMS,
+) -> None:
+    """Put raw data under DVC, in data/raw/NAME: versioned, and never pushed unless asked."""
+    configure_logging()
+    from flows.raw_data import add_raw_data
+
+    pointer = add_raw_data(params.resolve().parent, load_config(params), name, source, push)
+    out.print(f"{pointer}: under DVC, {'pushed with the rest' if push else 'never pushed'}.", soft_wrap=True, highlight=False)
+    out.print(f"Next: git add {pointer}; name {name} under `datasets` in params.yaml; dvc repro", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def extractors(as_json: AsJson = False) -> None:
+    """List the feature extractors that a data set can name."""
+    entries = []
+    for name in discovery.available(tasks.extractors):
+        extractor = discovery.load(tasks.extractors, name).EXTRACTOR
+        settings = [field.name for field in dataclasses.fields(extractor.config_type)]
+        entries.append({"name": name, "summary": extractor.summary, "payloads": list(extractor.payloads), "settings": settings})
     _list(entries, as_json)
 
 

@@ -1,14 +1,9 @@
 """Two ways to run a step: through DVC, which decides whether anything must run, or in this process under a scratch root."""
 
-import logging
-import os
-import signal
-import subprocess
-import sys
-from collections import deque
 from pathlib import Path
 from typing import Literal, Protocol
 
+from flows.dvc import run_dvc
 from pass_core.errors import ConfigError, StageFailed, TransientError
 from tasks.__main__ import EXIT_TRANSIENT
 from tasks.config import Config
@@ -17,8 +12,6 @@ from tasks.ownership import owned_by_dvc
 from tasks.registry import is_generated
 from tasks.step import Step, StepReport, run_step
 from tasks.step_io import Key, Reporter
-
-logger = logging.getLogger(__name__)
 
 EngineName = Literal["dvc", "in-process"]
 
@@ -60,32 +53,8 @@ class DvcEngine:
     def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
         del progress  # the stage runs in a process of its own; its lines are passed on
         stage = stage_name(step, key)
-        # The virtual environment's python first: the stage's command says `python -m tasks`.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage]
-        tail: deque[str] = deque(maxlen=30)
-        process = subprocess.Popen(
-            command,
-            cwd=self._project,
-            env={**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # DVC and the step it runs are one group, which a timeout or Ctrl-C ends as one
-        )
-        try:
-            for line in process.stdout or ():
-                tail.append(line.rstrip())
-                logger.info("%s | %s", stage, line.rstrip())
-            process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            raise
-        finally:
-            if process.stdout:
-                process.stdout.close()
-        if process.returncode != 0:
+        code, tail = run_dvc(self._project, "--wait-for-lock", "repro", "--single-item", stage, label=stage)
+        if code != 0:
             reason = next((line for line in tail if line.startswith("error: ")), tail[-1] if tail else "no output")
             message = f"stage {stage} failed: {reason.removeprefix('error: ')}"
             # DVC tells the step's exit code in its last line only.

@@ -36,12 +36,15 @@ def main() -> int:
         if step.per_method and arguments.method is None:
             parser.error(f"step {step.name} needs --method")
         project = arguments.params.resolve().parent
-        if arguments.set and owned_by_dvc(arguments.root.resolve(), project):
+        versioned = owned_by_dvc(arguments.root.resolve(), project)
+        if arguments.set and versioned:
             raise ConfigError(f"--set: {arguments.root} belongs to DVC, whose parameters are params.yaml's; give another --root")
         config = load_config(arguments.params, parse_overrides(arguments.set))
         config = config.with_names((arguments.dataset,), (arguments.method,) if arguments.method else config.methods)
         key = step.key(arguments.dataset, arguments.method)
-        layout = layout_at(arguments.root, generated=is_generated(arguments.dataset))
+        # Raw data of a versioned run are DVC's, whatever PASS_RAW_DATA says: dvc.lock would lie otherwise.
+        inside = is_generated(arguments.dataset) or versioned is not None
+        layout = layout_at(arguments.root, generated=inside)
         engine = "dvc" if "DVC_STAGE" in os.environ else "step"
         with reporter(arguments.quiet) as progress:
             run_step(step, key, config, layout, engine, progress, project)

@@ -9,7 +9,6 @@ import polars as pl
 import pyarrow as pa
 
 import pass_core.attacks
-import tasks.extractors
 from pass_core import discovery
 from pass_core.audit import AuditReport, NamedAttack, Subject, Thresholds, run_audit
 from pass_core.data import Attribute, FloatArray, IntArray
@@ -17,7 +16,7 @@ from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
 from pass_core.exact import ChannelLaw, channel_law, substitution_confusion
 from pass_core.training import Device, resolve_device
-from tasks.datasets.base import DatasetConfig
+from tasks.dataset_config import DatasetConfig
 from tasks.lake import (
     FEATURES,
     PAYLOAD,
@@ -32,7 +31,8 @@ from tasks.lake import (
     read_partition,
     read_table,
 )
-from tasks.protection import Protector, payload_bytes, read_protector
+from tasks.payloads import payload_bytes
+from tasks.protection import Protector, read_protector
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import digest, read_json, rounded, write_json
 
@@ -48,7 +48,7 @@ def audit(
     if (manifest["model_digest"], manifest["pool_digest"]) != (protector.model_digest, protector.pool_digest):
         raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another model or pool than given; run substitute again")
     links = read_table(io.inputs["linkage"])
-    subject = _subject(features, attributes, protector, links, dataset.extractor, draws, io)
+    subject = _subject(features, attributes, protector, links, draws, io)
     named = tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, config) for name, config in attacks.items())
 
     def on_attack(work: str, epoch: Epoch) -> None:
@@ -68,6 +68,7 @@ def audit(
         "channel": _channel_figures(subject.laws, protector),
         "confusion": _confusion(subject.laws, protector, attributes),
         "donors": _donor_figures(links, features, protector),
+        "pass_through": list(protector.info.pass_through),
         "model_digest": protector.model_digest,
         "pool_digest": protector.pool_digest,
         "protected_digest": digest(io.inputs["protected"]),
@@ -85,12 +86,11 @@ def _subject(
     attributes: tuple[Attribute, ...],
     protector: Protector,
     links: pa.Table,
-    extractor: str,
     draws: int,
     io: StepIO,
 ) -> Subject:
     train, test = features.subset(features.rows("train")), features.subset(features.rows("test"))
-    released_test = _released_features(features, protector, links, extractor, io)
+    released_test = _released_features(features, protector, links, io)
     channel = protector.fitted.channel
     laws: tuple[ChannelLaw, ChannelLaw] | None = None
     released_train: Callable[[int], FloatArray]
@@ -111,7 +111,7 @@ def _subject(
     return Subject(attributes, train, test, blocks, released_test, released_train, laws)
 
 
-def _released_features(features: FeatureTable, protector: Protector, links: pa.Table, extractor: str, io: StepIO) -> FloatArray:
+def _released_features(features: FeatureTable, protector: Protector, links: pa.Table, io: StepIO) -> FloatArray:
     """Features of what was really released, in the order of the test records; read from the protected files."""
     links = links.filter(pa.compute.equal(links.column(SPLIT), "test"))
     released = read_partition(io.inputs["protected"], "test")
@@ -121,9 +121,7 @@ def _released_features(features: FeatureTable, protector: Protector, links: pa.T
         raise ChecksumMismatch(f"{io.inputs['linkage']}: is of other records than the features; run substitute again")
     rows = np.array([position[record_id] for record_id in wanted], dtype=np.int64)
     if protector.fitted.channel is None:
-        payloads = array_of(released, PAYLOAD, protector.info.payload_shape)
-        made: FloatArray = discovery.load(tasks.extractors, extractor).EXTRACTOR.extract(payloads)[rows]
-        return made
+        return array_of(released, PAYLOAD, protector.info.feature_shape)[rows]  # a method without a pool releases features
     donors = links.column("donor").to_numpy()
     expected = payload_bytes(protector.pool.column(PAYLOAD))
     if [expected[donor] for donor in donors] != payload_bytes(released.column(PAYLOAD)):

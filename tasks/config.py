@@ -20,7 +20,7 @@ from pass_core.audit import Thresholds
 from pass_core.errors import ConfigError
 from pass_core.pool import PoolConfig
 from pass_core.training import Device, TrainConfig
-from tasks.datasets.base import DatasetConfig
+from tasks.dataset_config import DatasetConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class Config:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     dataset: Mapping[str, DatasetConfig]
+    extractor: Mapping[str, Any]  # extractors that have a section; the others work with their defaults
     pool: PoolConfig
     train: TrainConfig
     method: Mapping[str, Any]
@@ -132,6 +133,8 @@ def _override(raw: dict[str, Any], dotted: str, text: str) -> None:
 def _parse(raw: dict[str, Any], source: str) -> Config:
     strict = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     datasets = _named_sections(raw.get("dataset"), "dataset", tasks.datasets, "DATASET", strict)
+    raw["extractor"] = raw.get("extractor") or {}
+    extractors = _named_sections(raw["extractor"], "extractor", tasks.extractors, "EXTRACTOR", strict, at_least=0)
     methods = _named_sections(raw.get("method"), "method", pass_core.methods, "METHOD", strict)
     attacks = _named_sections(
         raw["audit"].get("attacks") if isinstance(raw.get("audit"), dict) else None,
@@ -149,6 +152,7 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
         "datasets": (tuple[str, ...], ...),
         "methods": (tuple[str, ...], ...),
         "dataset": (datasets, ...),
+        "extractor": (extractors, ...),
         "pool": (PoolConfig, ...),
         "train": (TrainConfig, ...),
         "method": (methods, ...),
@@ -165,7 +169,7 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError("; ".join(f"{source}: {_explain(e, model)}" for e in error.errors())) from None
     values = {name: getattr(parsed, name) for name in fields}
-    for name in ("dataset", "method"):
+    for name in ("dataset", "extractor", "method"):
         values[name] = dict(values[name])
     values["audit"] = AuditConfig(dict(parsed.audit.attacks), parsed.audit.fresh_draws, parsed.audit.thresholds)
     config = Config(**values)
@@ -174,14 +178,14 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
     return config
 
 
-def _named_sections(raw: Any, path: str, package: Any, entry: str, strict: ConfigDict) -> type[BaseModel]:
-    """A model with one field per named section, typed by the entry of that name."""
-    if not isinstance(raw, dict) or not raw:
+def _named_sections(raw: Any, path: str, package: Any, entry: str, strict: ConfigDict, at_least: int = 1) -> type[BaseModel]:
+    """A model with one field per named section, typed by the entry of that name, or of the one its `reader` names."""
+    if not isinstance(raw, dict) or len(raw) < at_least:
         raise ConfigError(f"{path}: expected a table with at least one of {', '.join(discovery.available(package))}")
     fields: dict[str, Any] = {}
     for name in raw:
         try:
-            fields[str(name)] = (getattr(discovery.load(package, str(name)), entry).config_type, ...)
+            fields[str(name)] = (getattr(discovery.load(package, _entry_name(raw, name)), entry).config_type, ...)
         except ConfigError as error:
             raise ConfigError(f"{path}.{name}: {error}") from None
         if raw[name] is None:
@@ -189,14 +193,20 @@ def _named_sections(raw: Any, path: str, package: Any, entry: str, strict: Confi
     return create_model(path, __config__=strict, **fields)
 
 
+def _entry_name(sections: dict[Any, Any], name: Any) -> str:
+    """A section's own name, unless it says that another entry reads it."""
+    section = sections[name]
+    return str(section["reader"]) if isinstance(section, dict) and section.get("reader") else str(name)
+
+
 def _check_names(config: Config) -> None:
     """Attributes and extractors must exist, released columns be useful attributes; told before anything runs."""
     extractors = discovery.available(tasks.extractors)
     for name, section in config.dataset.items():
-        known = discovery.load(tasks.datasets, name).DATASET.attribute_names
+        known = discovery.load(tasks.datasets, section.reader or name).DATASET.attribute_names
         for role in ("private", "useful", "hidden"):
             for attribute in getattr(section, role):
-                if attribute not in known:
+                if known is not None and attribute not in known:
                     raise ConfigError(
                         f"dataset.{name}.{role}: unknown attribute {attribute!r}: expected some of {', '.join(known)}"
                     )

@@ -1,30 +1,107 @@
-"""Step extract: payloads to features."""
+"""Step extract: payloads to features, one shard of records after the other."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import torch
 
 import tasks.extractors
 from pass_core import discovery
-from tasks.datasets.base import DatasetConfig
-from tasks.extractors.base import Extractor
-from tasks.lake import FEATURES, PAYLOAD, TableInfo, array_of, read_table, table_path, vectors, write_table
+from pass_core.data import FloatArray
+from pass_core.errors import ConfigError, DataError
+from pass_core.training import Device, resolve_device
+from tasks.dataset_config import DatasetConfig
+from tasks.extractors.base import Extractor, Finished, Loaded
+from tasks.feature_cache import FeatureCache
+from tasks.lake import FEATURES, PAYLOAD, TableInfo, array_of, count_rows, read_table, shard_path, shards, write_table
+from tasks.payloads import Payload, Payloads, payload_bytes, vectors
 from tasks.step_io import StepIO, StepResult
+from tasks.storage import file_digest
 
-RECORDS_AT_ONCE = 1024
+logger = logging.getLogger(__name__)
+
+LIBRARIES = ("torch", "torchaudio", "torchvision", "transformers", "facenet-pytorch", "soundfile", "pillow")
 
 
-def extract(config: DatasetConfig, io: StepIO) -> StepResult:
-    """Runs the data set's extractor over validated records; everything but the payload is kept."""
+def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, threads: int, io: StepIO) -> StepResult:
+    """Runs the data set's extractor over validated records; everything but the payload is kept.
+
+    Shards that were computed before, by an earlier run or by one that was stopped, come from the cache.
+    """
     extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
     info = TableInfo.load(io.inputs["records"])
-    table = read_table(table_path(io.inputs["records"]))
-    payloads = array_of(table, PAYLOAD, info.payload_shape)
-    parts = []
-    for start in range(0, len(payloads), RECORDS_AT_ONCE):
-        parts.append(extractor.extract(payloads[start : start + RECORDS_AT_ONCE]))
-        io.progress(f"extract {io.key}", min(start + RECORDS_AT_ONCE, len(payloads)), len(payloads))
-    features = np.concatenate(parts)
-    folder = io.outputs["features"]
-    write_table(table.drop_columns([PAYLOAD]).append_column(FEATURES, vectors(features)), table_path(folder))
-    shape = extractor.feature_shape(info.payload_shape)
-    TableInfo(info.dataset, info.payload_shape, shape, info.classes).save(folder)
-    return StepResult(counts={"records": len(table), "features": int(features[0].size)})
+    if info.payload.kind not in extractor.payloads:
+        raise ConfigError(
+            f"dataset.{io.key.dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
+            f"the data set has {info.payload.kind} payloads"
+        )
+    chosen = settings.get(config.extractor) or extractor.config_type()
+    loaded = extractor.load(chosen, resolve_device(device))
+    shape = loaded.feature_shape(info.payload)
+    recipe = _recipe(config.extractor, chosen, loaded, device, threads) if extractor.worth_caching else None
+    cache = FeatureCache(io.cache / "features" / io.key.dataset, recipe, shape) if recipe else None
+    io.outputs["features"].mkdir()
+    records, reused = extract_shards(loaded, info.payload, cache, threads, io)
+    dataclasses.replace(info, feature_shape=shape).save(io.outputs["features"])
+    if reused:  # said, not counted: what a step counts is the same for the same inputs
+        logger.info("extract %s: %d of %d records came from the cache", io.key, reused, records)
+    return StepResult(counts={"records": records, "features": int(np.prod(shape))})
+
+
+def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None, threads: int, io: StepIO) -> tuple[int, int]:
+    """Writes a shard of features per shard of records; the number of records, and of those that came from the cache."""
+    paths = shards(io.inputs["records"])
+    records = sum(count_rows(path) for path in paths)
+    reused = computed = 0
+
+    def finished(more: int) -> None:
+        nonlocal computed
+        computed += more
+        io.progress(f"extract {io.key}", computed, records - reused)
+
+    for number, path in enumerate(paths):
+        table = read_table(path)
+        key = cache.key(table.column(PAYLOAD)) if cache else ""
+        features = cache.get(key, len(table)) if cache else None
+        if features is None:
+            features = _compute(loaded, table, payload, threads, path, finished)
+            if cache:
+                cache.put(key, features)
+        else:
+            reused += len(table)
+        kept = table.drop_columns([PAYLOAD]).append_column(FEATURES, vectors(features))
+        write_table(kept, shard_path(io.outputs["features"], number))
+    return records, reused
+
+
+def _compute(loaded: Loaded, table: pa.Table, payload: Payload, threads: int, path: Path, finished: Finished) -> FloatArray:
+    column = table.column(PAYLOAD)
+    payloads: Payloads = array_of(table, PAYLOAD, payload.shape) if payload.kind == "vector" else payload_bytes(column)
+    try:
+        features = loaded.features(payloads, threads, finished)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    if not np.isfinite(features).all():
+        raise DataError(f"{path}: the extractor gave features that are not numbers; check its weights")
+    return features
+
+
+def _recipe(name: str, config: Any, loaded: Loaded, device: Device, threads: int) -> dict[str, Any]:
+    """All that features depend on beside the payloads: settings, weights, our code, libraries, arithmetic."""
+    here = Path(__file__).parent
+    return {
+        "extractor": name,
+        "config": dataclasses.asdict(config),
+        "weights": loaded.weights_digest,
+        "code": [file_digest(path) for path in sorted([*here.glob("extractors/*.py"), here / "images.py", here / "sounds.py"])],
+        "libraries": {library: version(library) for library in LIBRARIES},
+        "device": str(resolve_device(device)),
+        "threads": threads,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+    }

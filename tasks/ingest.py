@@ -1,32 +1,62 @@
-"""Step ingest: raw files to one table of records."""
+"""Step ingest: raw files to a table of records, a batch at a time."""
 
 import pyarrow as pa
 
 import tasks.datasets
 from pass_core import discovery
 from pass_core.errors import DataError
-from tasks.datasets.base import DatasetConfig
-from tasks.lake import BLOCK, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLITS, TableInfo, table_path, vectors, write_table
+from tasks.dataset_config import DatasetConfig
+from tasks.datasets.base import Dataset, RawRecords
+from tasks.lake import BLOCK, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLITS, ShardWriter, TableInfo
+from tasks.payloads import column_of
+from tasks.quarantine import Quarantine
 from tasks.step_io import StepIO, StepResult
+from tasks.storage import write_json
 
 
 def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
-    """Reads the data set's published layout and writes record_id, split, person, block, payload and attributes."""
-    dataset = discovery.load(tasks.datasets, io.key.dataset).DATASET
-    raw = dataset.read(io.inputs["raw"], config)
-    counts = {split: raw.splits.count(split) for split in SPLITS}
+    """Reads the data set's published layout and writes record_id, split, person, block, payload and attributes.
+
+    Of the attributes only those with a role are kept: what nobody asked for does not travel.
+    """
+    dataset: Dataset = discovery.load(tasks.datasets, config.reader or io.key.dataset).DATASET
+    quarantine = Quarantine(config.corrupt_files_allowed, f"dataset.{io.key.dataset}.corrupt_files_allowed")
+    reading = dataset.read(io.inputs["raw"], config, quarantine)
+    names = tuple(config.roles())
+    folder = io.outputs["records"]
+    folder.mkdir()
+    writer = ShardWriter(folder)
+    counts = dict.fromkeys(SPLITS, 0)
+    persons: set[str] = set()
+    passed: tuple[str, ...] = ()
+    for batch in reading.batches:
+        if not len(batch):
+            continue
+        writer.add(_table(batch, names))
+        passed = tuple(batch.passed)
+        persons.update(batch.persons)
+        for split in SPLITS:
+            counts[split] += batch.splits.count(split)
+        io.progress(f"ingest {io.key}", min(writer.rows, reading.expected - 1), reading.expected)
     for split, count in counts.items():
         if count == 0:
             raise DataError(f"{io.inputs['raw']}: no {split} records; the recordings are too short or too few")
+    writer.close()
+    io.progress(f"ingest {io.key}", reading.expected, reading.expected)
+    TableInfo(io.key.dataset, reading.payload, (), {name: reading.classes[name] for name in names}, passed).save(folder)
+    write_json(folder / "quarantine.json", quarantine.entries)
+    found = {"quarantined": len(quarantine.entries)} | dict(reading.flags)
+    counts = {"records": writer.rows, **counts, "persons": len(persons)}
+    return StepResult(counts=counts | {name: number for name, number in found.items() if number})
+
+
+def _table(batch: RawRecords, names: tuple[str, ...]) -> pa.Table:
     columns = {
-        RECORD_ID: pa.array(raw.record_ids),
-        SPLIT: pa.array(raw.splits),
-        PERSON: pa.array(raw.persons),
-        BLOCK: pa.array(raw.blocks),
-        PAYLOAD: vectors(raw.payloads),
+        RECORD_ID: pa.array(batch.record_ids, pa.string()),
+        SPLIT: pa.array(batch.splits, pa.string()),
+        PERSON: pa.array(batch.persons, pa.string()),
+        BLOCK: pa.array(batch.blocks, pa.string()),
+        PAYLOAD: column_of(batch.payloads),
     }
-    columns |= {name: pa.array(values) for name, values in raw.labels.items()}
-    folder = io.outputs["records"]
-    write_table(pa.table(columns), table_path(folder))
-    TableInfo(io.key.dataset, tuple(raw.payloads.shape[1:]), (), dict(raw.classes)).save(folder)
-    return StepResult(counts={"records": len(raw.record_ids), **counts, "persons": len(set(raw.persons))})
+    columns |= {name: pa.array(batch.labels[name], pa.string()) for name in names}
+    return pa.table(columns | dict(batch.passed))

@@ -1,5 +1,6 @@
 """Parquet in and out: the only file that writes it, with fixed options so that equal tables give equal bytes."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,51 +12,87 @@ import pyarrow.parquet as pq
 
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.errors import DataError, SchemaMismatch
+from tasks.payloads import Payload
 from tasks.storage import read_json, write_json
 
 # What a record carries through the pipeline; none of these but the payload is ever released.
 RECORD_ID, SPLIT, PERSON, BLOCK, PAYLOAD, FEATURES = "record_id", "split", "person", "block", "payload", "features"
 CONTEXT_COLUMNS = (RECORD_ID, SPLIT, PERSON, BLOCK)
+RESERVED_COLUMNS = (*CONTEXT_COLUMNS, PAYLOAD, FEATURES)
 SPLITS = ("train", "test")
+SHARD_ROWS = 1024  # what a stopped extraction repeats at most
+SHARD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """What a folder of records is: shapes and classes, kept beside the Parquet file as table.json."""
+    """What a folder of records is: payload, features and classes, kept beside its Parquet files as table.json."""
 
     dataset: str
-    payload_shape: tuple[int, ...]
+    payload: Payload
     feature_shape: tuple[int, ...]  # empty until features are extracted
     classes: Mapping[str, tuple[str, ...]]
+    pass_through: tuple[str, ...] = ()  # columns that leave as they are
 
     def save(self, folder: Path) -> None:
-        write_json(
-            folder / "table.json",
-            {
-                "dataset": self.dataset,
-                "payload_shape": list(self.payload_shape),
-                "feature_shape": list(self.feature_shape),
-                "classes": {name: list(classes) for name, classes in self.classes.items()},
-            },
-        )
+        write_json(folder / "table.json", dataclasses.asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "TableInfo":
         raw = read_json(folder / "table.json")
         try:
+            described = raw["payload"]
             return cls(
                 raw["dataset"],
-                tuple(raw["payload_shape"]),
+                Payload(described["kind"], tuple(described["shape"]), described["low"], described["high"]),
                 tuple(raw["feature_shape"]),
                 {name: tuple(classes) for name, classes in raw["classes"].items()},
+                tuple(raw["pass_through"]),
             )
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{folder / 'table.json'}: is damaged; run the step that writes it again") from None
 
 
-def table_path(folder: Path) -> Path:
-    """The Parquet file of a folder of records."""
-    return folder / "table.parquet"
+class ShardWriter:
+    """Writes a table of any length as numbered Parquet files; holds no more than one of them in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: list[pa.Table] = []
+        self._written = 0
+        self.rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Appends rows."""
+        self._waiting.append(table)
+        self.rows += len(table)
+        while sum(map(len, self._waiting)) >= SHARD_ROWS or sum(part.nbytes for part in self._waiting) >= SHARD_BYTES:
+            whole = pa.concat_tables(self._waiting)
+            self._write(whole[:SHARD_ROWS])
+            self._waiting = [whole[SHARD_ROWS:]] if len(whole) > SHARD_ROWS else []
+
+    def close(self) -> None:
+        """Writes what is left; a table without rows is one empty file."""
+        if self._waiting:
+            self._write(pa.concat_tables(self._waiting))
+            self._waiting = []
+
+    def _write(self, table: pa.Table) -> None:
+        write_table(table, shard_path(self._folder, self._written))
+        self._written += 1
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """The Parquet file of that number."""
+    return folder / f"part-{number:05d}.parquet"
+
+
+def shards(folder: Path) -> list[Path]:
+    """The Parquet files of a folder of records, in order."""
+    found = sorted(folder.glob("part-*.parquet"))
+    if not found:
+        raise DataError(f"{folder}: has no Parquet files; run the step that writes it again")
+    return found
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -67,6 +104,7 @@ def write_table(table: pa.Table, path: Path) -> None:
         compression="zstd",
         row_group_size=8192,
         write_statistics=False,
+        write_page_checksum=True,
         version="2.6",
     )
 
@@ -74,7 +112,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """A Parquet table, checked; a missing, damaged or different file is a DataError that names it."""
     try:
-        table = pq.ParquetFile(path).read(columns=columns)
+        table = pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
         table.validate(full=True)
     except FileNotFoundError:
         raise DataError(f"{path}: expected file is missing; run the step that writes it again") from None
@@ -86,10 +124,28 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     return table
 
 
-def vectors(values: FloatArray) -> pa.Array:
-    """Arrays (n, *shape) as a column of float vectors of fixed length."""
-    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(len(values), -1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+def count_rows(path: Path) -> int:
+    """The number of rows of a Parquet file, from its footer."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        raise DataError(f"{path}: is damaged: not readable as Parquet; run the step that writes it again") from None
+
+
+def read_folder(folder: Path, columns: list[str] | None = None) -> pa.Table:
+    """All rows of a folder of records."""
+    return pa.concat_tables([read_table(path, columns) for path in shards(folder)])
+
+
+def take_rows(folder: Path, columns: list[str], rows: IntArray) -> pa.Table:
+    """The rows at these positions, in this order, with no more than one file in memory beside them."""
+    parts, start, wanted = [], 0, np.sort(rows)
+    for path in shards(folder):
+        table = read_table(path, columns)
+        inside = wanted[(wanted >= start) & (wanted < start + len(table))]
+        parts.append(table.take(pa.array(inside - start)))
+        start += len(table)
+    return pa.concat_tables(parts).take(pa.array(np.argsort(np.argsort(rows, kind="stable"), kind="stable")))
 
 
 def array_of(table: pa.Table, column: str, shape: tuple[int, ...]) -> FloatArray:
@@ -139,7 +195,7 @@ class FeatureTable:
 def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTable:
     """The features of a folder with labels of `attributes`."""
     info = TableInfo.load(folder)
-    table = read_table(table_path(folder), [*CONTEXT_COLUMNS, FEATURES, *(a.name for a in attributes)])
+    table = read_folder(folder, [*CONTEXT_COLUMNS, FEATURES, *(a.name for a in attributes)])
     _, blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)
     splits = np.array([SPLITS.index(split) for split in table.column(SPLIT).to_pylist()], dtype=np.int64)
     return FeatureTable(

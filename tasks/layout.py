@@ -54,12 +54,17 @@ class Layout:
         return self.root / "published" / str(key)
 
     @property
+    def cache(self) -> Path:
+        """What steps find again, such as features already computed; may be deleted at any time."""
+        return self.root / ".cache"
+
+    @property
     def staging(self) -> Path:
         """Where steps write before anything gets its final name; same file system as the outputs."""
         return self.root / ".staging"
 
 
 def layout_at(root: Path, generated: bool) -> Layout:
-    """The layout below `root`; raw data that are not generated lie where PASS_RAW_DATA says, when it is set."""
+    """The layout below `root`; raw data that are neither generated nor DVC's lie where PASS_RAW_DATA says, when it is set."""
     elsewhere = os.environ.get("PASS_RAW_DATA")
     return Layout(root, Path(elsewhere) if elsewhere and not generated else None)

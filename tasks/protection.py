@@ -8,7 +8,7 @@ import torch
 
 from pass_core.data import Attribute, Records
 from pass_core.methods.base import Fitted, Setting
-from tasks.lake import FEATURES, TableInfo, array_of, labels_of, read_table, table_path
+from tasks.lake import FEATURES, TableInfo, array_of, labels_of, read_folder
 from tasks.models import load_model, model_digest
 from tasks.storage import digest
 
@@ -27,7 +27,7 @@ class Protector:
 def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Setting:
     """The donors as training sees them."""
     info = TableInfo.load(pool)
-    table = read_table(table_path(pool), [FEATURES, *(a.name for a in attributes)])
+    table = read_folder(pool, [FEATURES, *(a.name for a in attributes)])
     return Setting(attributes, Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)), device)
 
 
@@ -35,11 +35,4 @@ def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], d
     """The protector in `model`, checked against the pool."""
     pool_digest = digest(pool)
     fitted = load_model(model, read_setting(pool, attributes, device), pool_digest)
-    return Protector(fitted, read_table(table_path(pool)), pool_digest, model_digest(model), TableInfo.load(pool))
-
-
-def payload_bytes(payload: pa.ChunkedArray) -> list[bytes]:
-    """The bytes of every payload, to compare records by."""
-    column = payload.combine_chunks()
-    values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
-    return [row.tobytes() for row in values]
+    return Protector(fitted, read_folder(pool), pool_digest, model_digest(model), TableInfo.load(pool))

@@ -27,16 +27,16 @@ _TABLE = (
     ),
     Step(
         "validate",
-        lambda _, io: validate.validate(io),
-        sections=(),
+        lambda c, io: validate.validate(c.dataset[io.key.dataset], io),
+        sections=("dataset.{dataset}",),
         inputs=("records",),
         outputs=("validation",),
         per_method=False,
     ),
     Step(
         "extract",
-        lambda c, io: extract.extract(c.dataset[io.key.dataset], io),
-        sections=("compute", "dataset.{dataset}"),
+        lambda c, io: extract.extract(c.dataset[io.key.dataset], c.extractor, c.compute.device, c.compute.threads, io),
+        sections=("compute", "dataset.{dataset}", "extractor"),
         inputs=("records", "validation"),
         outputs=("features",),
         per_method=False,
@@ -97,4 +97,5 @@ def find_step(name: str) -> Step:
 
 def is_generated(dataset: str) -> bool:
     """Whether the data set is made here rather than downloaded."""
-    return isinstance(discovery.load(tasks.datasets, dataset).DATASET, GeneratedDataset)
+    known = dataset in discovery.available(tasks.datasets)  # a section may have a name of its own, and a reader
+    return known and isinstance(discovery.load(tasks.datasets, dataset).DATASET, GeneratedDataset)

@@ -74,7 +74,7 @@ def run_step(
     """
     inputs = {name: layout.artefact(name, key) for name in step.inputs}
     for name, path in inputs.items():
-        if not path.exists():
+        if not path.exists() and (name != "raw" or config.dataset[key.dataset].needs_raw):
             advice = "put the published files there, or set PASS_RAW_DATA" if name == "raw" else "run the steps before it first"
             raise DataError(f"{path}: expected input {name!r} of step {step.name} is missing; {advice}")
     started = time.monotonic()
@@ -91,6 +91,7 @@ def run_step(
             inputs=inputs,
             outputs=outputs,
             data_docs=layout.data_docs(step.name, key),
+            cache=layout.cache,
             seed=config.seed,
             labels=(step.name, str(key)),
             progress=progress,

@@ -38,6 +38,7 @@ class StepIO:
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]  # in staging; published when the step has succeeded
     data_docs: Path
+    cache: Path  # what a step may leave to find again; losing it costs time only
     seed: int
     labels: tuple[str, ...]
     progress: Reporter

@@ -1,7 +1,8 @@
 """Step substitute: replaces every record, checks the result, and only then lets it have its name.
 
-What leaves is the payload column and the columns named under `release`, both the donor's, partitioned by split. Ids, order
-and private attributes stay behind; which released row belongs to which record is kept apart, in the linkage, for the audit.
+What leaves is the payload column and the columns named under `release`, both the donor's, partitioned by split, and the
+original's columns that a lake passes through. Ids, order and private attributes stay behind; which released row belongs to
+which record is kept apart, in the linkage, for the audit. A method that makes new records releases features as its payload.
 """
 
 import os
@@ -13,14 +14,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-import tasks.datasets
-from pass_core import discovery
 from pass_core.data import FloatArray, IntArray
 from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
 from pass_core.substitution import SubstitutionChannel
 from pass_core.training import Device, resolve_device
-from tasks.datasets.base import Dataset, DatasetConfig
-from tasks.expectations import Expectation, between, check, class_shares, columns, in_set, not_null, row_count, share_expectations
+from tasks.dataset_config import DatasetConfig
+from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.lake import (
     PAYLOAD,
     RECORD_ID,
@@ -28,13 +27,14 @@ from tasks.lake import (
     SPLITS,
     FeatureTable,
     TableInfo,
-    array_of,
     read_features,
+    read_folder,
     read_partition,
-    vectors,
     write_table,
 )
-from tasks.protection import Protector, payload_bytes, read_protector
+from tasks.payload_checks import payload_expectations, payload_profile
+from tasks.payloads import Payload, payload_bytes, vectors
+from tasks.protection import Protector, read_protector
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import write_json
 
@@ -52,15 +52,17 @@ class _Release:
 
 def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device, io: StepIO) -> StepResult:
     """Writes the protected data, hive-partitioned by split, and the secret linkage."""
-    attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
+    info = TableInfo.load(io.inputs["features"])
+    attributes = dataset.attributes(info.classes)
     features = read_features(io.inputs["features"], attributes)
+    passed = read_folder(io.inputs["features"], list(info.pass_through)) if info.pass_through else None
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
-    releases = {split: _release_split(protector, features, split, release, io) for split in SPLITS}
+    releases = {split: _release_split(protector, features, passed, split, release, io) for split in SPLITS}
     for split, released in releases.items():
         _write_partition(released.table, io.outputs["protected"] / f"{SPLIT}={split}", protector, split, io)
     write_table(pa.concat_tables([_linkage(released, split) for split, released in releases.items()]), io.outputs["linkage"])
     io.outputs["linkage"].chmod(0o600)
-    _check(protector, features, release, io)
+    _check(protector, features, release, dataset.min_class_share, io)
     rows = {split: len(released.table) for split, released in releases.items()}
     write_json(
         io.outputs["protected"] / "manifest.json",
@@ -75,7 +77,9 @@ def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device,
     return StepResult(counts={"records": sum(rows.values()), **rows})
 
 
-def _release_split(protector: Protector, features: FeatureTable, split: str, release: tuple[str, ...], io: StepIO) -> _Release:
+def _release_split(
+    protector: Protector, features: FeatureTable, passed: pa.Table | None, split: str, release: tuple[str, ...], io: StepIO
+) -> _Release:
     rows = features.rows(split)
     ids = [features.record_ids[row] for row in rows]
     originals = features.records.features[rows]
@@ -85,9 +89,14 @@ def _release_split(protector: Protector, features: FeatureTable, split: str, rel
     channel = protector.fitted.channel
     if channel is None:
         made = protector.fitted.transform(originals, io.rng("transform", split))
-        return _Release(pa.table({PAYLOAD: vectors(made[order])}), shuffled_ids, None)
-    donors = draw_donors(channel, originals, ids, io.draw_key(), (io.key.dataset, protector.model_digest), io)[order]
-    return _Release(protector.pool.select([PAYLOAD, *release]).take(pa.array(donors)), shuffled_ids, donors)
+        donors, table = None, pa.table({PAYLOAD: vectors(made[order])})
+    else:
+        donors = draw_donors(channel, originals, ids, io.draw_key(), (io.key.dataset, protector.model_digest), io)[order]
+        table = protector.pool.select([PAYLOAD, *release]).take(pa.array(donors))
+    if passed is not None:
+        for name in passed.column_names:
+            table = table.append_column(name, passed.column(name).take(pa.array(rows[order])))
+    return _Release(table, shuffled_ids, donors)
 
 
 def draw_donors(
@@ -106,38 +115,39 @@ def draw_donors(
     return donors
 
 
-def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], io: StepIO) -> None:
+def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], min_class_share: float, io: StepIO) -> None:
     """Reads back what was written and runs the suite of the protected data, before any of it gets its name."""
-    dataset: Dataset = discovery.load(tasks.datasets, io.key.dataset).DATASET
     from_pool = protector.fitted.channel is not None
     classes = {name: protector.info.classes[name] for name in release} if from_pool else {}
     suites: dict[str, tuple[pd.DataFrame, list[Expectation]]] = {}
     for split in SPLITS:
         table = read_partition(io.outputs["protected"], split)
         expected = len(features.rows(split))
-        frame, expectations = _suite(table, protector, classes, dataset)
+        frame, expectations = _suite(table, protector, classes)
         suites[split] = frame, [row_count(expected, expected), *expectations]
         if classes:
-            suites[f"{split} class shares"] = class_shares(frame, classes), share_expectations(classes, dataset.min_class_share)
+            suites[f"{split} class shares"] = class_shares(frame, classes), share_expectations(classes, min_class_share)
     check(f"protected {io.key.dataset} {io.key.method}", suites, io.data_docs)
 
 
 def _suite(
-    table: pa.Table, protector: Protector, classes: Mapping[str, tuple[str, ...]], dataset: Dataset
+    table: pa.Table, protector: Protector, classes: Mapping[str, tuple[str, ...]]
 ) -> tuple[pd.DataFrame, list[Expectation]]:
     """Columns, classes, ranges, and, where there is a pool, that every payload is a donor's."""
-    low, high = dataset.payload_range
-    values = array_of(table, PAYLOAD, protector.info.payload_shape).reshape(len(table), -1)
+    info = protector.info
+    from_pool = protector.fitted.channel is not None
+    # Features of encoded files have no range of their own; those of signal windows are the windows.
+    released = info.payload if from_pool or info.payload.shape == info.feature_shape else Payload("vector", info.feature_shape)
     frame: pd.DataFrame = table.drop_columns([PAYLOAD]).to_pandas()
-    frame["payload_min"], frame["payload_max"] = values.min(axis=1), values.max(axis=1)
-    expectations = [between("payload_min", low, high), between("payload_max", low, high)]
-    if protector.fitted.channel is not None:
+    for name, values in payload_profile(table, released).items():
+        frame[name] = values
+    expectations = payload_expectations(released)
+    if from_pool:
         known = set(payload_bytes(protector.pool.column(PAYLOAD)))
         frame["payload_is_a_donors"] = ["yes" if payload in known else "no" for payload in payload_bytes(table.column(PAYLOAD))]
         expectations.append(in_set("payload_is_a_donors", ("yes",)))
     derived = [name for name in frame.columns if name.startswith("payload_")]
-    names = (*classes, *derived)
-    expectations += [columns(names), *(not_null(name) for name in names)]
+    expectations += [columns((*classes, *derived, *info.pass_through)), *(not_null(name) for name in (*classes, *derived))]
     return frame, expectations + [in_set(name, values_of) for name, values_of in classes.items()]
 
 

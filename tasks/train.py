@@ -9,7 +9,7 @@ from pass_core import discovery
 from pass_core.epochs import Epoch
 from pass_core.methods.base import Method
 from pass_core.training import Device, TrainConfig, resolve_device
-from tasks.datasets.base import DatasetConfig
+from tasks.dataset_config import DatasetConfig
 from tasks.lake import TableInfo, read_features
 from tasks.models import save_model
 from tasks.protection import read_setting

@@ -1,15 +1,11 @@
 """Step validate: stops the run when the records are not what the data set says they are."""
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-import tasks.datasets
-from pass_core import discovery
-from tasks.datasets.base import Dataset
+from tasks.dataset_config import DatasetConfig
 from tasks.expectations import (
     Expectation,
-    between,
     check,
     class_shares,
     columns,
@@ -19,51 +15,54 @@ from tasks.expectations import (
     share_expectations,
     unique,
 )
-from tasks.lake import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, array_of, read_table, table_path
+from tasks.lake import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, read_table, shards
+from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import write_json
 
 KNOWN = "a known class"
 
 
-def validate(io: StepIO) -> StepResult:
+def validate(config: DatasetConfig, io: StepIO) -> StepResult:
     """Runs the suite built from the data set's specification; its result is what extract waits for."""
-    dataset: Dataset = discovery.load(tasks.datasets, io.key.dataset).DATASET
     info = TableInfo.load(io.inputs["records"])
-    table = read_table(table_path(io.inputs["records"]))
-    frame = _profile(table, info)
-    suites = {"records": (frame, record_expectations(dataset, info))}
+    frames = []
+    shares = []
+    for path in shards(io.inputs["records"]):  # payloads of one file at a time: only their profile is kept
+        table = read_table(path)
+        frames.append(_profile(table, info))
+        shares.append(table.select([SPLIT, *info.classes]).to_pandas())
+    labels = pd.concat(shares, ignore_index=True)
+    suites = {"records": (pd.concat(frames, ignore_index=True), record_expectations(info))}
     for split in SPLITS:
-        shares = class_shares(table.select([SPLIT, *info.classes]).to_pandas().query(f"{SPLIT} == @split"), info.classes)
-        suites[f"{split} class shares"] = shares, share_expectations(info.classes, dataset.min_class_share)
+        rarest = class_shares(labels.query(f"{SPLIT} == @split"), info.classes)
+        suites[f"{split} class shares"] = rarest, share_expectations(info.classes, config.min_class_share)
     held = check(f"records of {io.key.dataset}", suites, io.data_docs)
     io.outputs["validation"].mkdir()
     write_json(io.outputs["validation"] / "validation.json", {"dataset": io.key.dataset, "expectations_held": held})
     return StepResult(counts={"expectations held": held})
 
 
-def record_expectations(dataset: Dataset, info: TableInfo) -> list[Expectation]:
-    """Schema, ids, splits, classes, and ranges of the payload."""
-    low, high = dataset.payload_range
+def record_expectations(info: TableInfo) -> list[Expectation]:
+    """Schema, ids, splits, classes, and what payloads may be."""
     names = (*CONTEXT_COLUMNS, *info.classes)
-    expectations = [columns((*names, "payload_min", "payload_max")), row_count(2), unique(RECORD_ID)]
+    measured = payload_expectations(info.payload)
+    expectations = [columns((*names, *(str(e.column) for e in measured))), row_count(2), unique(RECORD_ID)]
     expectations += [not_null(name) for name in names]
-    expectations += [in_set(SPLIT, SPLITS), between("payload_min", low, high), between("payload_max", low, high)]
+    expectations += [in_set(SPLIT, SPLITS), *measured]
     return expectations + [in_set(name, (KNOWN,)) for name in info.classes]
 
 
 def _profile(table: pa.Table, info: TableInfo) -> pd.DataFrame:
-    """The table with the payload replaced by its range, and each class by whether it is a known one.
+    """The table with the payload replaced by its profile, and each class by whether it is a known one.
 
     Class names can be people's (an identity): said once in an expectation, they would stand in the Data Docs.
     """
-    payloads = array_of(table, PAYLOAD, info.payload_shape).reshape(len(table), -1)
-    frame: pd.DataFrame = table.drop_columns([PAYLOAD]).to_pandas()
+    frame: pd.DataFrame = table.drop_columns([PAYLOAD, *info.pass_through]).to_pandas()
     for name, classes in info.classes.items():
         frame[name] = frame[name].map(
             lambda value, known=frozenset(classes): KNOWN if value in known else "another", na_action="ignore"
         )
-    finite = np.isfinite(payloads).all(axis=1)
-    frame["payload_min"] = np.where(finite, payloads.min(axis=1), np.inf)
-    frame["payload_max"] = np.where(finite, payloads.max(axis=1), np.inf)
+    for name, values in payload_profile(table, info.payload).items():
+        frame[name] = values
     return frame

@@ -1,55 +1,45 @@
 """What every data set keeps to."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 
-from pass_core.data import Attribute, FloatArray, Role
-from pass_core.errors import ConfigError
+from pass_core.randomness import stream
+from tasks.payloads import Payload, Payloads
+from tasks.quarantine import Quarantine
 
-
-@dataclass(frozen=True, slots=True)
-class DatasetConfig:
-    """Which attributes are private, useful, or hidden (evaluated, never trained on), and how features are made."""
-
-    private: tuple[str, ...]
-    useful: tuple[str, ...]
-    hidden: tuple[str, ...] = ()
-    extractor: str = "identity"
-
-    def __post_init__(self) -> None:
-        named = self.private + self.useful + self.hidden
-        if not self.private or not self.useful:
-            raise ConfigError("expected at least one attribute under `private` and one under `useful`")
-        twice = sorted({name for name in named if named.count(name) > 1})
-        if twice:
-            raise ConfigError(f"an attribute has one role: {', '.join(twice)} found in several of private, useful, hidden")
-
-    def roles(self) -> dict[str, Role]:
-        """Attribute name -> role, private ones first."""
-        roles: dict[str, Role] = dict.fromkeys(self.private, "private")
-        roles |= dict.fromkeys(self.useful, "useful")
-        return roles | dict.fromkeys(self.hidden, "hidden")
-
-    def attributes(self, classes: Mapping[str, tuple[str, ...]]) -> tuple[Attribute, ...]:
-        """The named attributes with their classes and roles."""
-        return tuple(Attribute(name, classes[name], role) for name, role in self.roles().items())
+TEST_SHARE = 0.2  # four training records to one test record
 
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Records as a data set's reader gives them; all columns have one entry per record."""
+    """Some records as a reader gives them; all columns have one entry per record."""
 
-    payloads: FloatArray  # (n, *shape)
+    payloads: Payloads
     record_ids: tuple[str, ...]  # unique, stable, internal: never released
     splits: tuple[str, ...]  # "train" or "test"
     persons: tuple[str, ...]  # who the record is about
     blocks: tuple[str, ...]  # records of one block (a recording) depend on each other
     labels: Mapping[str, tuple[str, ...]]  # attribute -> class name
+    passed: Mapping[str, pa.Array] = field(default_factory=dict)  # columns that leave with the record as they are
+
+    def __len__(self) -> int:
+        return len(self.record_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A data set being read: what its records are, and the records, a batch at a time."""
+
+    payload: Payload
     classes: Mapping[str, tuple[str, ...]]  # attribute -> all class names, in label order
+    batches: Iterator[RawRecords]
+    expected: int  # records there may be at most, for the progress display
+    flags: Mapping[str, int] = field(default_factory=dict)  # oddities of the data set that are kept, counted
 
 
 class Dataset(Protocol):
@@ -57,15 +47,15 @@ class Dataset(Protocol):
 
     summary: ClassVar[str]
     config_type: ClassVar[type[Any]]
-    attribute_names: ClassVar[tuple[str, ...]]
-    payload_range: ClassVar[tuple[float, float]]  # what a sane payload value lies in; validation fails outside
-    min_class_share: ClassVar[float]  # the rarest class of any attribute has at least this share of a split
+    attribute_names: ClassVar[tuple[str, ...] | None]  # None: whatever columns the data have
 
-    def read(self, raw: Path, config: Any) -> RawRecords:
-        """All records below `raw`, in the layout the data set is published in.
+    def read(self, raw: Path, config: Any, quarantine: Quarantine) -> Reading:
+        """The records below `raw`, in the layout the data set is published in; memory does not grow with their number.
+
+        A file that cannot be used goes to `quarantine`, which ends the run when there are too many.
 
         Raises:
-            DataError: a file is missing, damaged or has other columns; the message names it.
+            DataError: a table that names the records is missing, damaged or has other columns; the message names it.
         """
 
 
@@ -75,3 +65,8 @@ class GeneratedDataset(Dataset, Protocol):
 
     def generate(self, raw: Path, config: Any, rng: np.random.Generator) -> int:
         """Writes the raw files below `raw` and returns their number."""
+
+
+def split_of(seed: int, unit: str) -> str:
+    """Train or test, four to one: a function of the seed and of what must not be torn apart, such as a person."""
+    return "test" if stream(seed, "split", unit).random() < TEST_SHARE else "train"

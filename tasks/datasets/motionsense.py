@@ -7,6 +7,8 @@ Preparation is that of the PASS paper: magnitudes of rotation rate and user acce
 trial, standardised with training statistics, windows of 128 points every 10.
 """
 
+import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,32 +16,28 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import DataError
-from tasks.datasets.base import DatasetConfig, RawRecords
+from tasks.dataset_config import DatasetConfig
+from tasks.datasets.base import RawRecords, Reading
+from tasks.payloads import Payload
+from tasks.quarantine import Quarantine
+from tasks.raw_files import RawFiles
 
 ACTIVITIES = ("dws", "ups", "wlk", "jog")  # label order; sitting and standing are not used
 TRIALS = {"dws": (1, 2, 11), "ups": (3, 4, 12), "wlk": (7, 8, 15), "jog": (9, 16)}
 LAST_TRAIN_TRIAL = 9
 SENSORS = ("rotationRate", "userAcceleration")
 SENSOR_COLUMNS = tuple(f"{sensor}.{axis}" for sensor in SENSORS for axis in "xyz")
+SUBJECTS = "data_subjects_info.csv"
 GENDERS = ("female", "male")
 WINDOW, STRIDE = 128, 10
+PAYLOAD = Payload("vector", (2, WINDOW), -5.0, 50.0)  # standardised magnitudes are bounded below by −mean/std
 
 
 @dataclass(frozen=True, slots=True)
 class MotionSenseConfig(DatasetConfig):
     """The published data have no further choices."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """One split: all recordings one after the other, by subject, then trial, then time."""
-
-    signal: DoubleArray  # (points, 2)
-    subject: IntArray  # (points,) position in the list of subjects
-    activity: IntArray  # (points,)
-    trial: IntArray  # (points,)
 
 
 class MotionSense:
@@ -48,132 +46,173 @@ class MotionSense:
     summary: ClassVar[str] = "MotionSense: phone motion of 24 people (gender, id, activity), windows of 128 points"
     config_type: ClassVar[type[DatasetConfig]] = MotionSenseConfig
     attribute_names: ClassVar[tuple[str, ...]] = ("gender", "id", "activity")
-    payload_range: ClassVar[tuple[float, float]] = (
-        -5.0,
-        50.0,
-    )  # standardised magnitudes are bounded below by −mean/std
-    min_class_share: ClassVar[float] = 0.005
 
-    def read(self, raw: Path, config: DatasetConfig) -> RawRecords:
+    def read(self, raw: Path, config: DatasetConfig, quarantine: Quarantine) -> Reading:
         del config
-        return read_motion(raw)
+        return read_motion(raw, quarantine)
 
 
-def read_motion(raw: Path) -> RawRecords:
-    """All windows of a folder in MotionSense's layout."""
-    codes, genders = _read_subjects(raw / "data_subjects_info.csv")
-    _check_files(raw, codes)
-    series = {split: _read_split(raw, codes, split) for split in ("train", "test")}
-    mean, std = series["train"].signal.mean(axis=0), series["train"].signal.std(axis=0)
-    if not (std > 0).all():
-        raise DataError(f"{raw}: a sensor is constant over all training recordings; check the files")
-    columns: dict[str, list[str]] = {name: [] for name in ("ids", "splits", "persons", "blocks", "gender", "activity")}
-    payloads: list[FloatArray] = []
-    for split, part in series.items():
-        starts = _window_starts(part, genders)
-        standardised = ((part.signal - mean) / std).astype(np.float32)
-        payloads.append(np.lib.stride_tricks.sliding_window_view(standardised, WINDOW, axis=0)[starts])
-        subjects = part.subject[starts]
-        columns["ids"] += [f"{split}-{start:07d}" for start in starts]
-        columns["splits"] += [split] * len(starts)
-        columns["persons"] += [codes[s] for s in subjects]
-        columns["blocks"] += [f"{codes[s]}/{trial}" for s, trial in zip(subjects, part.trial[starts], strict=True)]
-        columns["gender"] += [GENDERS[genders[s]] for s in subjects]
-        columns["activity"] += [ACTIVITIES[a] for a in part.activity[starts]]
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """One CSV file: a subject doing one activity in one trial."""
+
+    name: str
+    code: str
+    gender: str
+    activity: str
+    trial: int
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What standardising and windowing must know beforehand: points per split, and the training signal's scale."""
+
+    points: dict[str, int]
+    mean: DoubleArray  # (2,)
+    std: DoubleArray  # (2,)
+
+
+def read_motion(raw: Path, quarantine: Quarantine) -> Reading:
+    """All windows of a folder in MotionSense's layout: one pass over the files to measure, one to cut."""
+    with RawFiles(raw) as files:
+        subjects = _read_subjects(files)
+        recordings = _usable(files, list(_recordings(subjects)), quarantine)
+        extent = _measure(files, recordings, quarantine)
+    classes = {"gender": GENDERS, "id": tuple(subjects), "activity": ACTIVITIES}
+    return Reading(PAYLOAD, classes, _windows(raw, recordings, extent), sum(extent.points.values()) // STRIDE)
+
+
+def trial_file(activity: str, trial: int, code: str) -> str:
+    """Where a recording lies in the published layout."""
+    return f"A_DeviceMotion_data/{activity}_{trial}/sub_{code}.csv"
+
+
+def _read_subjects(files: RawFiles) -> dict[str, str]:
+    """Subject code -> gender, in the file's order."""
+    try:
+        table = _read_csv(files, SUBJECTS, ("code", "gender"), pl.Int64)
+    except DataError as error:
+        raise DataError(f"{files.path(SUBJECTS)}: {error}; restore it from the published data set") from None
+    if table["code"].n_unique() != len(table):
+        raise DataError(f"{files.path(SUBJECTS)}: column 'code' must be unique; remove the repeated subjects")
+    if not table["gender"].is_in([0, 1]).all():
+        raise DataError(f"{files.path(SUBJECTS)}: column 'gender' must hold 0 (female) or 1 (male) only")
+    return {str(code): GENDERS[gender] for code, gender in table.iter_rows()}
+
+
+def _recordings(subjects: dict[str, str]) -> Iterator[_Recording]:
+    """Every recording in the order of the published series: by split, subject, trial."""
+    trials = sorted((trial, activity) for activity, numbers in TRIALS.items() for trial in numbers)
+    for split in ("train", "test"):
+        for code, gender in subjects.items():
+            for trial, activity in trials:
+                if (trial <= LAST_TRAIN_TRIAL) == (split == "train"):
+                    yield _Recording(trial_file(activity, trial, code), code, gender, activity, trial, split)
+
+
+def _usable(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> list[_Recording]:
+    """The recordings that exist; missing ones are told before the long part."""
+    kept = []
+    for recording in recordings:
+        if files.has(recording.name):
+            kept.append(recording)
+        else:
+            quarantine.add(recording.name, "expected file is missing")
+    return kept
+
+
+def _measure(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> _Extent:
+    """Reads every recording once; those that cannot be read leave `recordings` for the quarantine."""
+    points = {"train": 0, "test": 0}
+    mean, squares = np.zeros(2), np.zeros(2)
+    for recording in list(recordings):
+        try:
+            signal = _magnitudes(files, recording.name)
+        except DataError as error:
+            quarantine.add(recording.name, str(error))
+            recordings.remove(recording)
+            continue
+        before, added = points[recording.split], len(signal)
+        points[recording.split] += added
+        if recording.split == "train":  # mean and sum of squared deviations of two parts together
+            difference = signal.mean(axis=0) - mean
+            squares += ((signal - signal.mean(axis=0)) ** 2).sum(axis=0) + difference**2 * (before * added / (before + added))
+            mean += difference * (added / (before + added))
+    if not (squares > 0).all():
+        raise DataError(f"{files.path('')}: a sensor is constant over all training recordings; check the files")
+    return _Extent(points, mean, np.sqrt(squares / points["train"]))
+
+
+def _windows(raw: Path, recordings: list[_Recording], extent: _Extent) -> Iterator[RawRecords]:
+    """Windows whose first and last point agree in subject and activity, a recording at a time.
+
+    As published, windows are cut from all recordings of a split put one after the other, and the trial is not compared, so
+    a window may span two trials of one person and activity; their number follows from rounding (points − window)/stride.
+    """
+    with RawFiles(raw) as files:
+        for split in ("train", "test"):
+            room = extent.points[split] - WINDOW
+            starts = np.arange(0, max(room, 0), STRIDE)[: max(round(room / STRIDE), 0)]
+            of_split = [recording for recording in recordings if recording.split == split]
+            tail, owners = np.empty((0, 2)), np.empty(0, dtype=np.int64)  # points not yet cut, and whose they are
+            offset = done = 0  # where the tail starts in the split's series; windows given so far
+            for number, recording in enumerate(of_split):
+                signal = (_magnitudes(files, recording.name) - extent.mean) / extent.std
+                tail = np.concatenate([tail, signal])
+                owners = np.concatenate([owners, np.full(len(signal), number)])
+                ready = starts[done:][starts[done:] + WINDOW <= offset + len(tail)]
+                if len(ready):
+                    yield _cut(tail, owners, ready, offset, of_split)
+                    done += len(ready)
+                    keep_from = int(ready[-1]) + STRIDE - offset
+                    tail, owners, offset = tail[keep_from:], owners[keep_from:], offset + keep_from
+
+
+def _cut(series: DoubleArray, owners: IntArray, starts: IntArray, offset: int, recordings: list[_Recording]) -> RawRecords:
+    local = starts - offset
+    first = [recordings[owner] for owner in owners[local]]
+    last = [recordings[owner] for owner in owners[local + WINDOW - 1]]
+    whole = np.array([(a.code, a.activity) == (b.code, b.activity) for a, b in zip(first, last, strict=True)], dtype=bool)
+    kept = [recording for recording, keep in zip(first, whole, strict=True) if keep]
+    windows = np.lib.stride_tricks.sliding_window_view(series.astype(np.float32), WINDOW, axis=0)[local[whole]]
     return RawRecords(
-        payloads=np.ascontiguousarray(np.concatenate(payloads)),
-        record_ids=tuple(columns["ids"]),
-        splits=tuple(columns["splits"]),
-        persons=tuple(columns["persons"]),
-        blocks=tuple(columns["blocks"]),
+        payloads=np.ascontiguousarray(windows),
+        record_ids=tuple(f"{recordings[0].split}-{start:07d}" for start in starts[whole]),
+        splits=tuple(recording.split for recording in kept),
+        persons=tuple(recording.code for recording in kept),
+        blocks=tuple(f"{recording.code}/{recording.trial}" for recording in kept),
         labels={
-            "gender": tuple(columns["gender"]),
-            "id": tuple(columns["persons"]),
-            "activity": tuple(columns["activity"]),
+            "gender": tuple(recording.gender for recording in kept),
+            "id": tuple(recording.code for recording in kept),
+            "activity": tuple(recording.activity for recording in kept),
         },
-        classes={"gender": GENDERS, "id": tuple(codes), "activity": ACTIVITIES},
     )
 
 
-def trial_folder(raw: Path, activity: str, trial: int) -> Path:
-    """Where the recordings of one trial lie."""
-    return raw / "A_DeviceMotion_data" / f"{activity}_{trial}"
+def _magnitudes(files: RawFiles, name: str) -> DoubleArray:
+    """Magnitudes (points, 2) of rotation rate and user acceleration."""
+    axes = _read_csv(files, name, SENSOR_COLUMNS, pl.Float64).to_numpy()  # (points, 6)
+    return np.stack([np.linalg.norm(axes[:, :3], axis=1), np.linalg.norm(axes[:, 3:], axis=1)], axis=1)
 
 
-def _read_subjects(path: Path) -> tuple[list[str], IntArray]:
-    """Subject codes and gender indices, in the file's order."""
-    table = _read_csv(path, ("code", "gender"), pl.Int64)
-    if table["code"].n_unique() != len(table):
-        raise DataError(f"{path}: column 'code' must be unique; remove the repeated subjects")
-    if not table["gender"].is_in([0, 1]).all():
-        raise DataError(f"{path}: column 'gender' must hold 0 (female) or 1 (male) only")
-    return [str(code) for code in table["code"]], table["gender"].to_numpy().astype(np.int64)
-
-
-def _read_csv(path: Path, columns: tuple[str, ...], dtype: pl.DataType | type[pl.DataType]) -> pl.DataFrame:
-    """The named columns as numbers; an error names the file and the columns, never a value in them."""
+def _read_csv(files: RawFiles, name: str, columns: tuple[str, ...], dtype: pl.DataType | type[pl.DataType]) -> pl.DataFrame:
+    """The named columns as numbers; an error says what is wrong, never a value."""
+    data = files.read(name)
     try:
-        header = pl.read_csv(path, n_rows=0).columns
-        missing = [name for name in columns if name not in header]
+        header = pl.read_csv(io.BytesIO(data), n_rows=0).columns
+        missing = [column for column in columns if column not in header]
         if missing:
-            raise DataError(f"{path}: expected columns {', '.join(columns)}; missing: {', '.join(missing)}")
-        table = pl.read_csv(path, columns=list(columns), schema_overrides=dict.fromkeys(columns, dtype))
-    except FileNotFoundError:
-        raise DataError(f"{path}: expected file is missing; restore it from the published data set") from None
+            raise DataError(f"expected columns {', '.join(columns)}; missing: {', '.join(missing)}")
+        table = pl.read_csv(io.BytesIO(data), columns=list(columns), schema_overrides=dict.fromkeys(columns, dtype))
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
-        raise DataError(f"{path}: is damaged: not a CSV table of numbers in {', '.join(columns)}; restore it") from None
+        raise DataError(f"is damaged: not a CSV table of numbers in {', '.join(columns)}") from None
     if table.is_empty():
-        raise DataError(f"{path}: has no rows; restore it")
+        raise DataError("has no rows")
     whole = table.select(pl.all_horizontal(pl.all().is_not_null() & pl.all().cast(pl.Float64).is_finite()).all()).item()
     if not whole:
-        raise DataError(f"{path}: is damaged: missing or non-finite numbers in {', '.join(columns)}; restore it")
+        raise DataError(f"is damaged: missing or non-finite numbers in {', '.join(columns)}")
     return table.select(columns)
-
-
-def _check_files(raw: Path, codes: list[str]) -> None:
-    """Fails before the long part when any recording is missing."""
-    expected = [
-        trial_folder(raw, activity, trial) / f"sub_{code}.csv"
-        for activity, trials in TRIALS.items()
-        for trial in trials
-        for code in codes
-    ]
-    missing = [path for path in expected if not path.is_file()]
-    if missing:
-        raise DataError(
-            f"{missing[0]}: expected file is missing ({len(missing)} of {len(expected)} recordings are); "
-            "restore it or remove the subject from data_subjects_info.csv"
-        )
-
-
-def _read_split(raw: Path, codes: list[str], split: str) -> _Series:
-    trials = sorted((trial, activity) for activity, numbers in TRIALS.items() for trial in numbers)
-    chosen = [(trial, activity) for trial, activity in trials if (trial <= LAST_TRAIN_TRIAL) == (split == "train")]
-    signals: list[DoubleArray] = []
-    labels: list[tuple[int, int, int]] = []  # subject, activity, trial of every recording
-    for subject, code in enumerate(codes):
-        for trial, activity in chosen:
-            path = trial_folder(raw, activity, trial) / f"sub_{code}.csv"
-            axes = _read_csv(path, SENSOR_COLUMNS, pl.Float64).to_numpy()  # (points, 6)
-            signals.append(np.stack([np.linalg.norm(axes[:, :3], axis=1), np.linalg.norm(axes[:, 3:], axis=1)], axis=1))
-            labels.append((subject, ACTIVITIES.index(activity), trial))
-    per_point = np.repeat(np.array(labels, dtype=np.int64), [len(s) for s in signals], axis=0)  # (points, 3)
-    return _Series(np.concatenate(signals), per_point[:, 0], per_point[:, 1], per_point[:, 2])
-
-
-def _window_starts(series: _Series, genders: IntArray) -> IntArray:
-    """Starts of windows whose first and last point agree in gender, subject and activity.
-
-    As published, windows are cut from the concatenated series and the trial is not compared, so a window may span two
-    trials of one person and activity; their number follows from rounding (points − window)/stride.
-    """
-    room = len(series.signal) - WINDOW
-    starts = np.arange(0, max(room, 0), STRIDE)[: round(room / STRIDE)]
-    last = starts + WINDOW - 1
-    same = (series.subject[starts] == series.subject[last]) & (series.activity[starts] == series.activity[last])
-    same &= genders[series.subject[starts]] == genders[series.subject[last]]
-    kept: IntArray = starts[same].astype(np.int64)
-    return kept
 
 
 DATASET = MotionSense()

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from pass_core.data import DoubleArray
 from pass_core.errors import ConfigError
-from tasks.datasets.base import DatasetConfig, RawRecords
-from tasks.datasets.motionsense import SENSOR_COLUMNS, TRIALS, read_motion, trial_folder
+from tasks.dataset_config import DatasetConfig
+from tasks.datasets.base import Reading
+from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, read_motion, trial_file
+from tasks.quarantine import Quarantine
 
 SAMPLING_RATE = 50.0
 HARMONICS = 3
@@ -62,12 +64,10 @@ class SyntheticMotion:
     summary: ClassVar[str] = "embedded: synthetic walkers in MotionSense's layout (gender, id, activity), no download"
     config_type: ClassVar[type[SyntheticMotionConfig]] = SyntheticMotionConfig
     attribute_names: ClassVar[tuple[str, ...]] = ("gender", "id", "activity")
-    payload_range: ClassVar[tuple[float, float]] = (-5.0, 50.0)
-    min_class_share: ClassVar[float] = 0.005
 
-    def read(self, raw: Path, config: SyntheticMotionConfig) -> RawRecords:
+    def read(self, raw: Path, config: SyntheticMotionConfig, quarantine: Quarantine) -> Reading:
         del config
-        return read_motion(raw)
+        return read_motion(raw, quarantine)
 
     def generate(self, raw: Path, config: SyntheticMotionConfig, rng: np.random.Generator) -> int:
         raw.mkdir(parents=True, exist_ok=True)
@@ -81,15 +81,15 @@ class SyntheticMotion:
                 "gender": genders,
             }
         )
-        subjects.write_csv(raw / "data_subjects_info.csv")
+        subjects.write_csv(raw / SUBJECTS)
         walkers = [_draw_walker(int(gender), rng) for gender in genders]
         n_files = 1
         for activity, trials in (TRIALS | REST_TRIALS).items():
             for trial in trials:
-                folder = trial_folder(raw, activity, trial)
-                folder.mkdir(parents=True, exist_ok=True)
                 for code, walker in enumerate(walkers, start=1):
-                    _recording(walker, activity, config.points_per_trial, rng).write_csv(folder / f"sub_{code}.csv")
+                    path = raw / trial_file(activity, trial, str(code))
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    _recording(walker, activity, config.points_per_trial, rng).write_csv(path)
                     n_files += 1
         return n_files
 

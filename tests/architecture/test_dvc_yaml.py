@@ -13,6 +13,7 @@ import yaml
 import pass_core.attacks
 import pass_core.methods
 import tasks.datasets
+import tasks.extractors
 from pass_core import discovery
 from pass_core.audit import Thresholds
 from pass_core.pool import PoolConfig
@@ -69,12 +70,13 @@ def test_stage_equals_its_step(name: str, key: Key) -> None:
 @pytest.mark.parametrize(("name", "key"), CASES, ids=str)
 def test_stage_lists_all_code_it_imports(name: str, key: Key) -> None:
     """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
-    section = CONFIG.dataset[key.dataset]
     modules = [f"tasks.{name}"]
-    if "tasks/datasets" in STAGES[name]["deps"]:
+    if name == "generate":
         modules.append(f"tasks.datasets.{key.dataset}")
-    if name in ("extract", "audit"):
-        modules.append(f"tasks.extractors.{section.extractor}")
+    if name == "ingest":  # whichever data set is named in params.yaml
+        modules += [f"tasks.datasets.{reader}" for reader in discovery.available(tasks.datasets)]
+    if name == "extract":
+        modules += [f"tasks.extractors.{extractor}" for extractor in discovery.available(tasks.extractors)]
     if name in ("train", "substitute", "audit"):
         modules.append(f"pass_core.methods.{key.method}")
     if name == "audit":
@@ -108,7 +110,12 @@ def test_no_parameter_has_a_name_that_dvc_overlooks() -> None:
     def keys(value: Any) -> set[str]:
         return set(value) | {key for item in value.values() for key in keys(item)} if isinstance(value, dict) else set()
 
-    packages = ((pass_core.methods, "METHOD"), (pass_core.attacks, "ATTACK"), (tasks.datasets, "DATASET"))
+    packages = (
+        (pass_core.methods, "METHOD"),
+        (pass_core.attacks, "ATTACK"),
+        (tasks.datasets, "DATASET"),
+        (tasks.extractors, "EXTRACTOR"),
+    )
     types = [
         getattr(discovery.load(package, name), entry).config_type
         for package, entry in packages

@@ -1,6 +1,7 @@
 """Contracts over everything discovered: a new file in a registry is tested unasked."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from pass_core.errors import ConfigError
 from pass_core.methods.base import Setting
 from pass_core.randomness import stream
 from pass_core.training import TrainConfig
-from tasks.datasets.base import DatasetConfig
+from tasks.dataset_config import DatasetConfig
+from tasks.payloads import PAYLOAD_KINDS
+from tests.media import small_payloads, small_settings
 
 SHAPES = [(2, 32), (12,)]  # signal windows and vectors
 
@@ -90,20 +93,31 @@ def test_dataset_names_its_attributes(name: str) -> None:
     dataset = discovery.load(tasks.datasets, name).DATASET
     assert dataset.summary
     assert issubclass(dataset.config_type, DatasetConfig)
-    first, *rest = dataset.attribute_names
-    config = dataset.config_type(private=(first,), useful=tuple(rest))
-    assert set(config.roles()) == set(dataset.attribute_names)
-    low, high = dataset.payload_range
-    assert low < high
-    assert 0 <= dataset.min_class_share < 0.5
+    names = dataset.attribute_names or ("first", "second")  # a lake's are whatever columns it has
+    required = {"record_id": "id", "payload": ("x",)} if dataset.attribute_names is None else {}
+    config = dataset.config_type(private=names[:1], useful=names[1:], **required)
+    assert set(config.roles()) == set(names)
+    assert config.extractor in discovery.available(tasks.extractors)
 
 
 @pytest.mark.parametrize("name", discovery.available(tasks.extractors))
-def test_extractor_gives_the_shape_it_says(name: str) -> None:
+def test_extractor_keeps_its_contract(name: str, tmp_path: Path) -> None:
     extractor = discovery.load(tasks.extractors, name).EXTRACTOR
     assert extractor.summary
-    payloads = stream(1, "payload").normal(size=(3, 2, 128)).astype(np.float32)
-    assert extractor.extract(payloads).shape == (3, *extractor.feature_shape((2, 128)))
+    assert set(extractor.payloads) <= set(PAYLOAD_KINDS)
+    loaded = extractor.load(small_settings(name, tmp_path), torch.device("cpu"))
+    finished: list[int] = []
+    for kind in extractor.payloads:
+        payload, payloads = small_payloads(kind, 5)
+        features = loaded.features(payloads, 2, finished.append)
+        assert features.shape == (5, *loaded.feature_shape(payload))
+        assert features.dtype == np.float32
+        assert np.isfinite(features).all()
+        alone = np.concatenate([loaded.features(payloads[k : k + 1], 1, finished.append) for k in range(5)])
+        rounding = np.abs(alone - features).max()
+        assert rounding < 1e-4  # a record's features do not depend on those beside it
+        assert np.abs(features[0] - features[1]).max() > 5 * rounding  # nor are they the same for all
+    assert sum(finished) == 10 * len(extractor.payloads)
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

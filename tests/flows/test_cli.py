@@ -23,11 +23,13 @@ def _run(*arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[st
 
 def test_help_lists_the_commands() -> None:
     text = _run("--help").stdout
-    for command in ("run", "step", "audit", "report", "datasets", "methods", "ui", "doctor"):
+    for command in ("run", "step", "audit", "report", "datasets", "extractors", "methods", "ui", "doctor"):
         assert command in text
 
 
-@pytest.mark.parametrize(("command", "name"), [("datasets", "synthetic_motion"), ("methods", "pass_substitution")])
+@pytest.mark.parametrize(
+    ("command", "name"), [("datasets", "synthetic_motion"), ("extractors", "hubert"), ("methods", "pass_substitution")]
+)
 def test_lists_are_also_json(command: str, name: str) -> None:
     entries = {entry["name"]: entry for entry in json.loads(_run(command, "--json").stdout)}
     assert entries[name]["summary"]

@@ -11,8 +11,9 @@ import pytest
 
 from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
 from tasks.config import Config
-from tasks.lake import array_of, read_partition, read_table, table_path, vectors, write_table
+from tasks.lake import array_of, read_folder, read_partition, read_table, shard_path, write_table
 from tasks.layout import Layout
+from tasks.payloads import vectors
 from tasks.registry import STEPS
 from tasks.step import StepReport, run_step
 from tasks.step_io import Key
@@ -66,8 +67,8 @@ def test_same_parameters_give_the_same_bytes(tiny_config: Config, tiny_root: Pat
 
 def test_released_data_hold_payload_and_allowed_columns_only(tiny_root: Path) -> None:
     layout = Layout(tiny_root)
-    pool = {row.tobytes() for row in array_of(read_table(table_path(layout.artefact("pool", KEY))), "payload", (2, 128))}
-    originals = read_table(table_path(layout.artefact("records", KEY)))
+    pool = {row.tobytes() for row in array_of(read_folder(layout.artefact("pool", KEY)), "payload", (2, 128))}
+    originals = read_folder(layout.artefact("records", KEY))
     for split in ("train", "test"):
         released = read_partition(layout.artefact("protected", KEY), split)
         assert released.column_names == ["payload", "activity"]
@@ -144,7 +145,7 @@ def test_released_label_is_the_donors(tiny_root: Path) -> None:
     layout = Layout(tiny_root)
     links = read_table(layout.artefact("linkage", KEY))
     test = links.filter(pa.compute.equal(links.column("split"), "test"))
-    pool = read_table(table_path(layout.artefact("pool", KEY)))
+    pool = read_folder(layout.artefact("pool", KEY))
     donors = [pool.column("activity")[d].as_py() for d in test.column("donor").to_pylist()]
     assert donors == read_partition(layout.artefact("protected", KEY), "test").column("activity").to_pylist()
 
@@ -186,13 +187,13 @@ def test_missing_input_says_which_step_is_wanting(tiny_config: Config, tmp_path:
 
 def test_failing_suite_stops_and_names_column_and_expectation(tiny_config: Config, copied: Layout) -> None:
     folder = copied.artefact("records", KEY)
-    table = read_table(table_path(folder))
+    table = read_folder(folder)
     before = digest(copied.artefact("validation", KEY))
     genders = ["CANARY" if k == 5 else value for k, value in enumerate(table.column("gender").to_pylist())]
     ids = [table.column("record_id")[0].as_py()] * 2 + table.column("record_id").to_pylist()[2:]
     table = table.set_column(table.column_names.index("gender"), "gender", pa.array(genders))
     table = table.set_column(table.column_names.index("record_id"), "record_id", pa.array(ids))
-    write_table(table, table_path(folder))
+    write_table(table, shard_path(folder, 0))
     with pytest.raises(ValidationFailed) as error:
         _run("validate", tiny_config, copied)
     assert "expect_column_values_to_be_in_set on column 'gender'" in str(error.value)
@@ -208,7 +209,7 @@ def test_failing_suite_stops_and_names_column_and_expectation(tiny_config: Confi
 @pytest.mark.parametrize("damage", ["nan", "class gone"])
 def test_bad_payload_or_balance_fails_validation(tiny_config: Config, copied: Layout, damage: str) -> None:
     folder = copied.artefact("records", KEY)
-    table = read_table(table_path(folder))
+    table = read_folder(folder)
     if damage == "nan":
         payload = array_of(table, "payload", (2, 128)).copy()
         payload[3, 0, 0] = np.nan
@@ -217,7 +218,7 @@ def test_bad_payload_or_balance_fails_validation(tiny_config: Config, copied: La
     else:
         table = table.filter(pa.compute.not_equal(table.column("activity"), "jog"))
         expected = "column 'activity_min_share'"
-    write_table(table, table_path(folder))
+    write_table(table, shard_path(folder, 0))
     with pytest.raises(ValidationFailed, match=expected):
         _run("validate", tiny_config, copied)
 
@@ -231,7 +232,7 @@ def test_tampered_release_is_found_by_the_audit(tiny_config: Config, copied: Lay
 
 
 def test_model_of_another_pool_is_refused(tiny_config: Config, copied: Layout) -> None:
-    pool = table_path(copied.artefact("pool", KEY))
+    pool = shard_path(copied.artefact("pool", KEY), 0)
     write_table(read_table(pool).take(pa.array(list(range(63, -1, -1)))), pool)
     with pytest.raises(ChecksumMismatch, match="another pool"):
         _run("substitute", tiny_config, copied)

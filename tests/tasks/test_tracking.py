@@ -10,7 +10,7 @@ import pytest
 
 from pass_core.errors import TrackingError
 from tasks.config import Config, load_config
-from tasks.lake import array_of, read_table, table_path
+from tasks.lake import array_of, read_folder
 from tasks.layout import Layout
 from tasks.models import load_channel
 from tasks.registry import STEPS
@@ -85,7 +85,7 @@ def test_registered_model_loads_and_scores_like_ours(tracked: tuple[Config, Layo
     loaded = mlflow.pyfunc.load_model(f"models:/{NAME}@candidate")
     shape = loaded.metadata.signature.inputs.inputs[0].shape
     assert shape == (-1, 2, 128)
-    features = array_of(read_table(table_path(layout.artefact("features", KEY))), "features", (2, 128))[:50]
+    features = array_of(read_folder(layout.artefact("features", KEY)), "features", (2, 128))[:50]
     ours = next(iter(load_channel(layout.artefact("model", KEY)).channel.blocks(features)))[1]
     assert np.exp(loaded.predict(features)) == pytest.approx(ours, abs=1e-6)
 
@@ -96,7 +96,7 @@ def test_store_holds_json_html_and_plots_but_no_pickle_and_no_record(tracked: tu
     names = {p.name for p in files}
     assert {"audit.json", "report.html", "nag.svg", "model.safetensors", "model.json"} <= names
     assert not [p for p in files if p.suffix in {".pkl", ".pickle", ".pt", ".parquet"}]
-    table = read_table(table_path(layout.artefact("records", KEY)))
+    table = read_folder(layout.artefact("records", KEY))
     ids = [record_id.encode() for record_id in table.column("record_id").to_pylist()]
     payloads = [row.tobytes() for row in array_of(table, "payload", (2, 128))[:200]]
     everything = b"\0".join(p.read_bytes() for p in files)

@@ -1,0 +1,182 @@
+"""AudioMNIST: sixty people saying digits, in its published folder layout.
+
+    data/<speaker 01..60>/<digit>_<speaker>_<take>.wav    48 kHz as published; .flac of any rate is read too
+    data/audioMNIST_meta.txt                               JSON: speaker -> accent, age, gender, …
+
+The paper's classes: accents that differ in case only are one, and the age 1234 of one speaker, surely a slip, stays a class of
+its own. Its split: within every (speaker, digit) cell a seeded choice of takes, four to one. `split: speakers` is harder and
+more honest: whoever is in the test part was never heard in training.
+"""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pass_core.errors import ConfigError, DataError
+from pass_core.randomness import stream
+from tasks.dataset_config import DatasetConfig
+from tasks.datasets.base import TEST_SHARE, RawRecords, Reading
+from tasks.encoded import check_encoded
+from tasks.payloads import Payload
+from tasks.quarantine import Quarantine
+from tasks.raw_files import RawFiles
+
+logger = logging.getLogger(__name__)
+
+META = "data/audioMNIST_meta.txt"
+GENDERS = ("female", "male")
+DIGITS = tuple("0123456789")
+OLDEST = 120
+CLIP_NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\d\d)_(?P<take>\d+)\.(wav|flac)")
+
+
+@dataclass(frozen=True, slots=True)
+class AudioMnistConfig(DatasetConfig):
+    """How takes or speakers are split."""
+
+    extractor: str = "logmel"
+    split: Literal["takes", "speakers"] = "takes"
+    split_seed: int = 0
+
+    def __post_init__(self) -> None:
+        DatasetConfig.__post_init__(self)
+        if self.split == "speakers" and "id" in self.roles():
+            raise ConfigError("split: speakers of the test part are never heard in training, so `id` cannot have a role")
+
+
+@dataclass(frozen=True, slots=True)
+class _Speaker:
+    gender: str
+    accent: str
+    age: str
+
+
+class AudioMnist:
+    """The AudioMNIST data set."""
+
+    summary: ClassVar[str] = "AudioMNIST: 60 people saying digits (gender, accent, age, id, digit), WAV or FLAC"
+    config_type: ClassVar[type[AudioMnistConfig]] = AudioMnistConfig
+    attribute_names: ClassVar[tuple[str, ...]] = ("gender", "accent", "age", "id", "digit")
+
+    def read(self, raw: Path, config: AudioMnistConfig, quarantine: Quarantine) -> Reading:
+        with RawFiles(raw) as files:
+            speakers = _read_speakers(files)
+            clips = sum(len(files.names(f"data/{code}")) for code in speakers)
+        classes = {
+            "gender": GENDERS,
+            "accent": tuple(sorted({speaker.accent for speaker in speakers.values()})),
+            "age": tuple(sorted({speaker.age for speaker in speakers.values()}, key=int)),
+            "id": tuple(speakers),
+            "digit": DIGITS,
+        }
+        impossible = sum(int(speaker.age) > OLDEST for speaker in speakers.values())
+        if impossible:
+            logger.warning("%s: %d speaker(s) with an age above %d: kept as a class of their own", raw / META, impossible, OLDEST)
+        batches = _clips(raw, speakers, config, quarantine)
+        return Reading(Payload("audio"), classes, batches, clips, {"impossible ages": impossible})
+
+
+def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
+    """Speaker code -> attributes, by code."""
+    try:
+        entries = json.loads(files.read(META))
+        speakers = {code: (str(entry["gender"]), str(entry["accent"]), int(entry["age"])) for code, entry in entries.items()}
+    except DataError as error:
+        raise DataError(f"{files.path(META)}: {error}; restore it from the published data set") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{files.path(META)}: expected JSON with gender, accent and age of every speaker; restore it") from None
+    if not speakers or any(gender not in GENDERS for gender, _, _ in speakers.values()):
+        raise DataError(f"{files.path(META)}: expected speakers whose gender is one of {', '.join(GENDERS)}")
+    # "german" and "German" are one accent, written the way most speakers' is.
+    spellings = Counter(accent for _, accent, _ in speakers.values())
+    usual: dict[str, str] = {}
+    for spelling, _ in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
+        usual.setdefault(spelling.casefold(), spelling)
+    return {
+        code: _Speaker(gender, usual[accent.casefold()], str(age)) for code, (gender, accent, age) in sorted(speakers.items())
+    }
+
+
+def _clips(raw: Path, speakers: dict[str, _Speaker], config: AudioMnistConfig, quarantine: Quarantine) -> Iterator[RawRecords]:
+    """The clips of one speaker and digit at a time."""
+    test_speakers = _test_speakers(speakers, config.split_seed) if config.split == "speakers" else None
+    with RawFiles(raw) as files:
+        for code, speaker in speakers.items():
+            for digit, takes in _takes(files, code, quarantine).items():
+                payloads: dict[int, bytes] = {}
+                for take, name in takes.items():
+                    try:
+                        data = files.read(name)
+                        check_encoded("audio", data)
+                    except DataError as error:
+                        quarantine.add(name, str(error))
+                    else:
+                        payloads[take] = data
+                if test_speakers is None:
+                    held_out = _test_takes(list(takes), config.split_seed, code, digit)
+                else:
+                    held_out = set(takes) if code in test_speakers else set()
+                yield _cell(code, speaker, digit, payloads, held_out)
+
+
+def _takes(files: RawFiles, code: str, quarantine: Quarantine) -> dict[str, dict[int, str]]:
+    """Digit -> take -> file of one speaker."""
+    cells: dict[str, dict[int, str]] = {}
+    folder = f"data/{code}"
+    for name in files.names(folder):
+        if not name.endswith((".wav", ".flac")):
+            continue
+        parts = CLIP_NAME.fullmatch(name.rsplit("/", 1)[-1])
+        if parts is None or parts["speaker"] != code:
+            quarantine.add(name, "expected a name like <digit>_<speaker>_<take>.wav with the folder's speaker")
+            continue
+        takes = cells.setdefault(parts["digit"], {})
+        if int(parts["take"]) in takes:
+            raise DataError(f"{files.path(name)}: this take is there twice, as {takes[int(parts['take'])]} too; remove one")
+        takes[int(parts["take"])] = name
+    if not cells:
+        quarantine.add(folder, "expected folder of a speaker is missing or has no clips")
+    return {digit: dict(sorted(takes.items())) for digit, takes in sorted(cells.items())}
+
+
+def _test_takes(takes: list[int], seed: int, code: str, digit: str) -> set[int]:
+    """A fifth of a cell's takes, to the nearest whole number."""
+    chosen = stream(seed, "audiomnist takes", code, digit).permutation(len(takes))[: round(len(takes) * TEST_SHARE)]
+    return {takes[position] for position in chosen}
+
+
+def _test_speakers(speakers: dict[str, _Speaker], seed: int) -> set[str]:
+    """A fifth of the speakers of each gender, at least one."""
+    chosen: set[str] = set()
+    for gender in GENDERS:
+        codes = [code for code, speaker in speakers.items() if speaker.gender == gender]
+        order = stream(seed, "audiomnist speakers", gender).permutation(len(codes))
+        chosen |= {codes[position] for position in order[: max(1, round(len(codes) * TEST_SHARE))]}
+    return chosen
+
+
+def _cell(code: str, speaker: _Speaker, digit: str, payloads: dict[int, bytes], held_out: set[int]) -> RawRecords:
+    n = len(payloads)
+    labels: dict[str, Any] = {
+        "gender": speaker.gender,
+        "accent": speaker.accent,
+        "age": speaker.age,
+        "id": code,
+        "digit": digit,
+    }
+    return RawRecords(
+        payloads=list(payloads.values()),
+        record_ids=tuple(f"{code}-{digit}-{take:02d}" for take in payloads),
+        splits=tuple("test" if take in held_out else "train" for take in payloads),
+        persons=(code,) * n,
+        blocks=(f"{code}/{digit}",) * n,  # takes of one digit were spoken one after the other
+        labels={name: (value,) * n for name, value in labels.items()},
+    )
+
+
+DATASET = AudioMnist()

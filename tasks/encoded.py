@@ -1,0 +1,22 @@
+"""Encoded payloads, whatever their kind: checked when they come, stripped of metadata when they leave."""
+
+from tasks.images import decode_image, strip_image
+from tasks.payloads import PayloadKind
+from tasks.sounds import decode_sound, strip_sound
+
+
+def check_encoded(kind: PayloadKind, data: bytes) -> None:
+    """Decodes a file once, so that nothing later meets a damaged one.
+
+    Raises:
+        DataError: the file is damaged or past a cap.
+    """
+    if kind == "image":
+        decode_image(data)
+    else:
+        decode_sound(data)
+
+
+def strip_encoded(kind: PayloadKind, data: bytes) -> bytes:
+    """The file without metadata: what a donor gives away is the picture or the sound, nothing about where or when."""
+    return strip_image(data) if kind == "image" else strip_sound(data)

@@ -1,0 +1,160 @@
+"""FaceNet (InceptionResnetV1): 512 numbers per face, of unit length.
+
+Weights come from a local safetensors file whose SHA-256 is pinned, or from facenet-pytorch's own download.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from pass_core.data import FloatArray
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError
+from tasks.compat import repair
+from tasks.extractors.base import Finished, autocast, in_order
+from tasks.images import decode_image
+from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.storage import file_digest
+
+SIDE = 160
+EMBEDDING = 512
+
+
+@dataclass(frozen=True, slots=True)
+class FaceNetConfig:
+    """Which weights, and which part of an image."""
+
+    weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
+    digest: str | None = None  # SHA-256 of that file
+    pretrained: Literal["vggface2", "casia-webface"] = "vggface2"
+    crop: int | None = SIDE  # pixels around the centre; null: the largest square. Scaled to 160×160 where it is another size
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if (self.crop is not None and self.crop < 16) or self.batch_size < 1:
+            raise ConfigError("crop: expected at least 16 or null, and batch_size at least 1")
+
+
+class FaceNet:
+    """Loaded: the network."""
+
+    def __init__(self, config: FaceNetConfig, device: torch.device) -> None:
+        self._config = config
+        self._device = device
+        model, self.weights_digest = _load_model(config)
+        self.model = model.to(device).eval()
+
+    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
+        del payload
+        return (EMBEDDING,)
+
+    def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
+        step = self._config.batch_size
+        batches = [payloads[start : start + step] for start in range(0, len(payloads), step)]
+        parts = []
+        for pixels in in_order(batches, self._decode, workers):
+            parts.append(self._embed(pixels))
+            finished(len(pixels))
+        return np.concatenate(parts)
+
+    def _decode(self, encoded: Any) -> NDArray[np.uint8]:
+        return np.stack([centre_crop(decode_image(data), self._config.crop) for data in encoded])
+
+    @torch.inference_mode()
+    def _embed(self, pixels: NDArray[np.uint8]) -> FloatArray:
+        batch = (torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() - 127.5) / 128.0
+        with autocast(self._device):
+            embedded: FloatArray = self.model(batch).float().cpu().numpy()
+        return embedded
+
+
+def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8]:
+    """The square around the centre, 160×160 in the end."""
+    height, width = pixels.shape[:2]
+    side = min(height, width) if crop is None else crop
+    if side > min(height, width):
+        raise DataError(
+            f"an image has {width}×{height} pixels, fewer than the crop of {side}: "
+            "set extractor.facenet.crop to a smaller number, or to null for the largest square"
+        )
+    top, left = (height - side) // 2, (width - side) // 2
+    cut = pixels[top : top + side, left : left + side]
+    if side == SIDE:
+        return cut
+    return np.asarray(Image.fromarray(cut).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
+    repair()
+    from facenet_pytorch import InceptionResnetV1
+
+    if config.weights is None:
+        return _download(InceptionResnetV1, config.pretrained)
+    state, digest = _read_weights(Path(config.weights), config.digest)
+    with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+        model: torch.nn.Module = InceptionResnetV1(classify=False)
+    try:
+        model.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError:
+        raise DataError(f"{config.weights}: holds other tensors than InceptionResnetV1's; get the right file") from None
+    return model, digest
+
+
+def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
+    if not path.is_file():
+        raise DataError(f"{path}: expected file is missing; correct extractor.facenet.weights")
+    digest = file_digest(path)
+    if pinned is None:
+        raise ConfigError(f"extractor.facenet.digest: is missing; if you trust {path}, it is {digest}")
+    if digest != pinned:
+        raise ChecksumMismatch(f"{path}: expected SHA-256 {pinned}, found {digest}; get the right file or correct the digest")
+    try:
+        return load_file(path), digest
+    except SafetensorError:
+        raise DataError(f"{path}: is damaged or no safetensors file; other formats can run code and are not read") from None
+
+
+def _download(network: Any, name: str) -> tuple[torch.nn.Module, str]:
+    try:
+        with torch.random.fork_rng():  # building the network draws weights that the download replaces
+            model: torch.nn.Module = network(pretrained=name, classify=False)
+    except Exception as error:  # noqa: BLE001
+        # Whatever the network, the proxy or the cache did wrong, the way out is the same.
+        raise DataError(
+            f"FaceNet's weights {name!r} are not on this machine and cannot be downloaded ({type(error).__name__}). Where there "
+            f"is internet, run `python -c \"from facenet_pytorch import InceptionResnetV1 as N; N(pretrained='{name}')\"` and "
+            "bring ~/.cache/torch/checkpoints here; or set extractor.facenet.weights and .digest to a safetensors file"
+        ) from None
+    return model, state_digest(model.state_dict())
+
+
+def state_digest(state: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 over names and values of tensors."""
+    whole = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        whole.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\0".encode())
+        whole.update(tensor.contiguous().numpy().tobytes())
+    return whole.hexdigest()
+
+
+class FaceNetExtractor:
+    """FaceNet embeddings."""
+
+    summary: ClassVar[str] = "images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)"
+    config_type: ClassVar[type[FaceNetConfig]] = FaceNetConfig
+    payloads: ClassVar[tuple[PayloadKind, ...]] = ("image",)
+    worth_caching: ClassVar[bool] = True
+
+    def load(self, config: FaceNetConfig, device: torch.device) -> FaceNet:
+        return FaceNet(config, device)
+
+
+EXTRACTOR = FaceNetExtractor()

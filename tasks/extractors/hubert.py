@@ -1,0 +1,218 @@
+"""HuBERT, wav2vec2 or WavLM from the Hugging Face hub or a local folder; one vector per clip.
+
+The paper's recipe by default: HuBERT-base, last layer, mean over time, unit length, no normalisation of the waveform; fed at the
+model's own sampling rate. `as_published: true` repeats what the paper's features were really made of: 48-kHz samples fed as if
+they were 16-kHz ones, cut or padded with zeros to 30,000.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+
+from pass_core.data import FloatArray, IntArray
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError
+from tasks.compat import repair
+from tasks.extractors.base import Finished, autocast, in_order
+from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.sounds import decode_sound, resampled, sound_seconds
+from tasks.storage import digest, file_digest, read_json
+
+HUBERT_BASE = "facebook/hubert-base-ls960"
+HUBERT_BASE_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
+# That revision holds a pickle only; it is loaded because this is its digest.
+HUBERT_BASE_DIGEST = "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"
+MODEL_TYPES = ("hubert", "wav2vec2", "wavlm")
+FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "pytorch_model.bin")
+PUBLISHED_RATE, PUBLISHED_SAMPLES = 48_000, 30_000
+GRID_SECONDS = 0.1  # clips are padded to a multiple of this, so that a clip's batch does not change what it is padded to
+
+
+@dataclass(frozen=True, slots=True)
+class HubertConfig:
+    """Which model, which layer, how to make one vector of it."""
+
+    model: str = HUBERT_BASE  # a hub id, or a local folder
+    revision: str | None = HUBERT_BASE_REVISION  # the commit of a hub id
+    pickle_digest: str | None = HUBERT_BASE_DIGEST  # SHA-256 of pytorch_model.bin, without which a pickle is not opened
+    layer: int = -1  # of the hidden states: 0 what enters the transformer, -1 the last
+    pooling: Literal["mean", "max", "mean_std"] = "mean"
+    unit_length: bool = True
+    normalise_waveform: bool = False  # to mean 0, variance 1: models with layer-normed feature encoders want it
+    as_published: bool = False
+    batch_seconds: float = 16.0  # of audio that go through the model together
+
+    def __post_init__(self) -> None:
+        if self.batch_seconds <= 0:
+            raise ConfigError(f"batch_seconds: expected more than 0, found {self.batch_seconds}")
+        if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
+            raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
+
+
+class Hubert:
+    """Loaded: the network, with the rate it was trained at."""
+
+    def __init__(self, config: HubertConfig, device: torch.device) -> None:
+        folder = _model_folder(config)
+        self._config = config
+        self._device = device
+        self.model, self._rate = _load_model(folder, config)
+        self.model = self.model.to(device).eval()
+        self.weights_digest = digest(folder)
+
+    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
+        del payload
+        return (self.model.config.hidden_size * (2 if self._config.pooling == "mean_std" else 1),)
+
+    def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
+        encoded = [bytes(data) for data in payloads]
+        batches = list(self._batches(encoded))
+        made = np.empty((len(encoded), *self.feature_shape(Payload("audio"))), dtype=np.float32)
+        work = in_order(batches, lambda batch: [self._waveform(encoded[position]) for position in batch], workers)
+        for batch, clips in zip(batches, work, strict=True):
+            made[batch] = self._embed(clips)
+            finished(len(batch))
+        return made
+
+    def _batches(self, encoded: list[bytes]) -> Iterable[IntArray]:
+        """Positions of clips that are padded to the same length, at most `batch_seconds` of them together."""
+        published = PUBLISHED_SAMPLES / self._rate
+        grid = [published if self._config.as_published else _padded(sound_seconds(data)) for data in encoded]
+        lengths = np.array(grid).round(6)
+        for length in np.unique(lengths):
+            positions = np.flatnonzero(lengths == length)
+            at_once = max(1, int(self._config.batch_seconds / length))
+            for start in range(0, len(positions), at_once):
+                yield positions[start : start + at_once]
+
+    def _waveform(self, data: bytes) -> FloatArray:
+        samples, rate = decode_sound(data)
+        if self._config.as_published:
+            samples = resampled(samples, rate, PUBLISHED_RATE)[:PUBLISHED_SAMPLES]
+            return np.pad(samples, (0, PUBLISHED_SAMPLES - len(samples)))
+        samples = resampled(samples, rate, self._rate)
+        if self._config.normalise_waveform:
+            samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
+        return samples.astype(np.float32, copy=False)
+
+    @torch.inference_mode()
+    def _embed(self, clips: list[FloatArray]) -> FloatArray:
+        """Padding is zeros without a mask, as these models were trained; frames of padding do not enter the pooling."""
+        longest = (
+            PUBLISHED_SAMPLES if self._config.as_published else round(_padded(max(map(len, clips)) / self._rate) * self._rate)
+        )
+        batch = torch.zeros(len(clips), longest)
+        for row, clip in enumerate(clips):
+            batch[row, : len(clip)] = torch.from_numpy(clip)
+        with autocast(self._device):
+            output = self.model(batch.to(self._device), output_hidden_states=self._config.layer != -1)
+        states = output.last_hidden_state if self._config.layer == -1 else output.hidden_states[self._config.layer]
+        frames = self.model._get_feat_extract_output_lengths(  # noqa: SLF001 (the model's own arithmetic of its strides)
+            torch.tensor([len(clip) for clip in clips])
+        ).clamp(1, states.shape[1])
+        pooled = torch.stack([self._pool(states[row, : int(n)].float()) for row, n in enumerate(frames)])
+        if self._config.unit_length:
+            pooled = torch.nn.functional.normalize(pooled, dim=1)
+        features: FloatArray = pooled.cpu().numpy()
+        return features
+
+    def _pool(self, frames: torch.Tensor) -> torch.Tensor:
+        """(frames, hidden) -> one vector."""
+        if self._config.pooling == "max":
+            return frames.amax(dim=0)
+        if self._config.pooling == "mean_std":
+            return torch.cat([frames.mean(dim=0), frames.std(dim=0, correction=0)])
+        return frames.mean(dim=0)
+
+
+def _padded(seconds: float) -> float:
+    return max(1.0, float(np.ceil(seconds / GRID_SECONDS - 1e-9))) * GRID_SECONDS
+
+
+def _is_folder(model: str) -> bool:
+    return model.startswith((".", "/", "~")) or Path(model).is_dir()
+
+
+def _model_folder(config: HubertConfig) -> Path:
+    """A local folder with the model's files; a hub id is looked up in the cache, then on the hub."""
+    if _is_folder(config.model):
+        folder = Path(config.model).expanduser()
+        if not folder.is_dir():
+            raise DataError(f"{folder}: expected folder with config.json and model.safetensors is missing")
+        return folder
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def fetch(local_only: bool) -> Path:
+        files = list(FILES)
+        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=files, local_files_only=local_only))
+
+    with contextlib.suppress(LocalEntryNotFoundError):
+        return fetch(local_only=True)  # a pinned commit does not change: no need to ask anybody
+    try:
+        return fetch(local_only=False)
+    except Exception as error:  # noqa: BLE001
+        # Offline, behind a proxy, no such repository: the way out is the same.
+        raise DataError(
+            f"model {config.model} at revision {config.revision} is not on this machine and cannot be downloaded "
+            f"({type(error).__name__}). Where there is internet, run `hf download {config.model} --revision {config.revision} "
+            "--local-dir FOLDER`, bring the folder here and set extractor.hubert.model to it; or use `extractor: logmel`, which "
+            "needs no weights"
+        ) from None
+
+
+def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
+    """The model without its head, and its sampling rate. Pickles are opened only when their digest is the pinned one."""
+    repair()
+    from transformers import AutoConfig, AutoModel
+
+    safe = any(folder.glob("*.safetensors"))
+    pickle = folder / "pytorch_model.bin"
+    if not safe and pickle.is_file():
+        found = file_digest(pickle)
+        if found != config.pickle_digest:
+            raise ChecksumMismatch(
+                f"{pickle}: a pickle can run code, and this one's SHA-256 is not the pinned one ({found}); convert it to "
+                "safetensors where that is safe, or pin it in extractor.hubert.pickle_digest"
+            )
+    elif not safe:
+        raise DataError(f"{folder}: expected model.safetensors; found no weights")
+    try:
+        description = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if description.model_type not in MODEL_TYPES:
+            raise ConfigError(f"{folder}: is a {description.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
+        if not -description.num_hidden_layers - 1 <= config.layer <= description.num_hidden_layers:
+            raise ConfigError(
+                f"extractor.hubert.layer: the model has {description.num_hidden_layers} layers, found {config.layer}"
+            )
+        model = AutoModel.from_pretrained(
+            folder, config=description, trust_remote_code=False, local_files_only=True, use_safetensors=safe, dtype=torch.float32
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise DataError(f"{folder}: is damaged or no model that transformers can load ({type(error).__name__})") from None
+    preparation = folder / "preprocessor_config.json"
+    rate = int(read_json(preparation).get("sampling_rate", 16_000)) if preparation.is_file() else 16_000
+    return model, rate
+
+
+class HubertExtractor:
+    """HuBERT and its relatives."""
+
+    summary: ClassVar[str] = "audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)"
+    config_type: ClassVar[type[HubertConfig]] = HubertConfig
+    payloads: ClassVar[tuple[PayloadKind, ...]] = ("audio",)
+    worth_caching: ClassVar[bool] = True
+
+    def load(self, config: HubertConfig, device: torch.device) -> Hubert:
+        return Hubert(config, device)
+
+
+EXTRACTOR = HubertExtractor()

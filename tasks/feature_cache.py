@@ -1,0 +1,43 @@
+"""Features already computed, by what they were computed from: a stopped extraction goes on where it was."""
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pass_core.data import FloatArray
+from pass_core.errors import DataError
+from tasks.lake import FEATURES, array_of, read_table, write_table
+from tasks.payloads import payload_digest, vectors
+
+
+class FeatureCache:
+    """One Parquet file per shard of records, named by the digest of its payloads and of all that makes features of them."""
+
+    def __init__(self, folder: Path, recipe: dict[str, Any], shape: tuple[int, ...]) -> None:
+        """`recipe` is everything beside the payloads that the features depend on."""
+        self._folder = folder
+        self._recipe = json.dumps(recipe, sort_keys=True)
+        self._shape = shape
+
+    def key(self, payloads: pa.ChunkedArray) -> str:
+        """The name of these payloads' features."""
+        return hashlib.sha256(f"{payload_digest(payloads)} {self._recipe}".encode()).hexdigest()
+
+    def get(self, key: str, rows: int) -> FloatArray | None:
+        """The features, or None when they are not there or no longer whole."""
+        with contextlib.suppress(DataError):
+            features = array_of(read_table(self._folder / f"{key}.parquet"), FEATURES, self._shape)
+            return features if len(features) == rows else None
+        return None
+
+    def put(self, key: str, features: FloatArray) -> None:
+        """Keeps features, whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self._folder / f".{key}.{os.getpid()}"
+        write_table(pa.table({FEATURES: vectors(features)}), temporary)
+        temporary.replace(self._folder / f"{key}.parquet")

@@ -1,0 +1,69 @@
+"""Encoded images: JPEG and PNG only, decoded under caps, stripped of everything that is not the picture."""
+
+import io
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from pass_core.errors import DataError
+
+MAX_PIXELS = 50_000_000
+PNG_START = b"\x89PNG\r\n\x1a\n"
+# Chunks that change how a PNG's pixels are read; text, times, EXIF and profiles are left out.
+PNG_KEPT = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB"}
+
+
+def decode_image(data: bytes) -> NDArray[np.uint8]:
+    """Pixels (height, width, 3) as stored: a rotation told in EXIF is not applied, since EXIF is not released.
+
+    Raises:
+        DataError: the bytes are no whole JPEG or PNG, or have more pixels than the cap.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            width, height = image.size  # told by the header, before any pixel is decoded
+            if width * height > MAX_PIXELS:
+                raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels")
+            return np.asarray(image.convert("RGB"))
+    except Image.DecompressionBombError:
+        raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels") from None
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, EOFError):
+        raise DataError("is damaged: not readable as a JPEG or PNG image") from None
+
+
+def strip_image(data: bytes) -> bytes:
+    """The same picture, bit for bit, without EXIF, comments, thumbnails, profiles or times."""
+    return _strip_png(data) if data.startswith(PNG_START) else _strip_jpeg(data)
+
+
+def _strip_jpeg(data: bytes) -> bytes:
+    kept, position = bytearray(data[:2]), 2
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xFF:  # fill byte
+            position += 1
+            continue
+        end = position + 2 + struct.unpack_from(">H", data, position + 2)[0]
+        # Of the application segments only JFIF (0) and Adobe's colour transform (14) tell how to read pixels.
+        if not (0xE1 <= marker <= 0xEF and marker != 0xEE) and marker != 0xFE:
+            kept += data[position:end]
+        position = end
+        if marker == 0xDA:  # start of scan: the rest is the picture, up to its end marker
+            finish = data.rfind(b"\xff\xd9")
+            return bytes(kept + data[position : finish + 2 if finish >= position else len(data)])
+    raise DataError("is damaged: not readable as a JPEG image")
+
+
+def _strip_png(data: bytes) -> bytes:
+    kept, position = bytearray(PNG_START), len(PNG_START)
+    while position + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        end = position + 12 + length
+        if kind in PNG_KEPT:
+            kept += data[position:end]
+        position = end
+        if kind == b"IEND":
+            return bytes(kept)
+    raise DataError("is damaged: not readable as a PNG image")

@@ -1,0 +1,132 @@
+"""Raw files of a data set, read in place: those below a folder and those inside its .tar and .zip archives.
+
+Archives are never unpacked, so a hostile one has nowhere to write to. Names that leave the folder, links, devices, encrypted
+members and repeated names are refused before anything is read; a member is read up to a cap, counted on actual bytes.
+"""
+
+import contextlib
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import IO
+
+from pass_core.errors import DataError
+from tasks.payloads import MAX_FILE_BYTES
+
+MAX_MEMBERS = 5_000_000
+COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+
+class RawFiles:
+    """The files of a folder by their names relative to it; an archive's members count as lying where the archive lies."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open = contextlib.ExitStack()
+        self._archives: list[zipfile.ZipFile | tarfile.TarFile] = []
+        self._members: dict[str, tuple[int, zipfile.ZipInfo | tarfile.TarInfo]] = {}  # name -> archive, member
+        self._by_folder: dict[str, list[str]] = {}
+        try:
+            for path in sorted([*root.glob("*"), *root.glob("*/*")]):
+                if path.name.lower().endswith(COMPRESSED_TAR):
+                    raise DataError(f"{path}: a compressed tar cannot be read in place: unpack it, or store it as .tar or .zip")
+                if path.suffix.lower() in (".zip", ".tar") and path.is_file():
+                    self._index(path)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> "RawFiles":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.close()
+
+    def path(self, name: str) -> Path:
+        """Where a file lies, or would: for messages."""
+        return self._root / name
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files directly in `folder`, sorted."""
+        lying = [f"{folder}/{path.name}" for path in (self._root / folder).glob("*") if path.is_file()]
+        return sorted({*lying, *self._by_folder.get(folder, [])})
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return name in self._members or (self._root / name).is_file()
+
+    def read(self, name: str) -> bytes:
+        """A file's bytes.
+
+        Raises:
+            DataError: the file is missing, damaged or larger than the cap; the message does not name it.
+        """
+        try:
+            with self._stream(name) as stream:
+                data = stream.read(MAX_FILE_BYTES + 1)
+        except FileNotFoundError:
+            raise DataError("expected file is missing") from None
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, RuntimeError, ValueError):
+            raise DataError("is damaged inside its archive") from None
+        except OSError as error:
+            raise DataError(f"cannot be read ({error.strerror or 'damaged inside its archive'})") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
+        return data
+
+    def _stream(self, name: str) -> IO[bytes]:
+        if name not in self._members:
+            return (self._root / name).open("rb")
+        number, member = self._members[name]
+        archive = self._archives[number]
+        if isinstance(archive, zipfile.ZipFile) and isinstance(member, zipfile.ZipInfo):
+            return archive.open(member)
+        stream = archive.extractfile(member) if isinstance(archive, tarfile.TarFile) else None  # type: ignore[arg-type]
+        if stream is None:
+            raise tarfile.TarError
+        return stream
+
+    def _index(self, path: Path) -> None:
+        """Adds an archive's members to the index after checking every one."""
+        try:
+            archive: zipfile.ZipFile | tarfile.TarFile
+            members: list[tuple[str, zipfile.ZipInfo | tarfile.TarInfo, str | None]]
+            if path.suffix.lower() == ".zip":
+                archive = self._open.enter_context(zipfile.ZipFile(path))
+                members = [(info.filename, info, _zip_fault(info)) for info in archive.infolist() if not info.is_dir()]
+            else:
+                archive = self._open.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
+                members = [(info.name, info, _tar_fault(info)) for info in archive.getmembers() if not info.isdir()]
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError):
+            raise DataError(f"{path}: is damaged: not readable as an archive; restore it") from None
+        if len(members) > MAX_MEMBERS:
+            raise DataError(f"{path}: has {len(members)} members, more than {MAX_MEMBERS}; split it")
+        self._archives.append(archive)
+        for inside, member, its_fault in members:
+            fault = its_fault or _name_fault(inside)
+            if fault:
+                raise DataError(f"{path}: refused: a member {fault}; nothing was read from it, get a clean archive")
+            name = (path.parent.relative_to(self._root) / PurePosixPath(inside)).as_posix()
+            if name in self._members or (self._root / name).exists():
+                raise DataError(f"{path}: refused: {name} is there twice; remove one")
+            self._members[name] = len(self._archives) - 1, member
+            self._by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
+
+
+def _name_fault(name: str) -> str | None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
+        return "has a name that leaves the folder"
+    return None
+
+
+def _zip_fault(info: zipfile.ZipInfo) -> str | None:
+    kind = info.external_attr >> 28  # the Unix file type, where one is recorded
+    if kind not in (0, 0o10):
+        return "is a link or a device"
+    return "is encrypted" if info.flag_bits & 1 else None
+
+
+def _tar_fault(info: tarfile.TarInfo) -> str | None:
+    return None if info.isreg() and not info.issparse() else "is a link, a device or a sparse file"

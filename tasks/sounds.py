@@ -1,0 +1,109 @@
+"""Encoded audio: WAV and FLAC only, decoded under caps, stripped of everything that is not the sound."""
+
+import io
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import soundfile
+import torch
+
+from pass_core.data import FloatArray
+from pass_core.errors import DataError
+from tasks.compat import repair
+
+MAX_SECONDS = 600
+WAV_KEPT = {b"fmt ", b"fact", b"data"}  # names, dates, positions and whatever else lie in other chunks
+
+
+def decode_sound(data: bytes) -> tuple[FloatArray, int]:
+    """The first channel in [-1, 1] and its sampling rate.
+
+    Raises:
+        DataError: the bytes are no whole WAV or FLAC file, are silent of samples, or last longer than the cap.
+    """
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            frames = _checked_frames(file, data)
+            samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
+            rate = int(file.samplerate)
+    except (soundfile.LibsndfileError, RuntimeError, struct.error):
+        raise DataError("is damaged: not readable as a WAV or FLAC file") from None
+    if len(samples) != frames:
+        raise DataError("is damaged: ends before its last sample")
+    if not np.isfinite(samples).all():
+        raise DataError("is damaged: holds samples that are not numbers")
+    return np.ascontiguousarray(samples), rate
+
+
+def sound_seconds(data: bytes) -> float:
+    """How long a file lasts, as its header tells."""
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return float(file.frames / file.samplerate)
+    except (soundfile.LibsndfileError, RuntimeError):
+        raise DataError("is damaged: not readable as a WAV or FLAC file") from None
+
+
+def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
+    """A clip at another sampling rate."""
+    if rate == wanted:
+        return samples
+    repair()
+    from torchaudio.functional import resample
+
+    changed: FloatArray = resample(torch.from_numpy(samples), rate, wanted).numpy()
+    return changed
+
+
+def strip_sound(data: bytes) -> bytes:
+    """The same sound, bit for bit, without tags, pictures, dates or positions."""
+    return _strip_flac(data) if data.startswith(b"fLaC") else _strip_wav(data)
+
+
+def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:
+    """The number of samples per channel, checked before any of them is decoded."""
+    if file.format not in ("WAV", "WAVEX", "FLAC"):
+        raise DataError(f"is {file.format}: expected WAV or FLAC")
+    if file.frames == 0:
+        raise DataError("holds no samples")
+    if file.frames > MAX_SECONDS * file.samplerate:
+        raise DataError(f"lasts longer than {MAX_SECONDS} seconds")
+    if file.format != "FLAC":
+        for _kind, start, length in _wav_chunks(data):  # libsndfile reads what is there of a truncated file in silence
+            if start + length > len(data):
+                raise DataError("is damaged: ends before its last sample")
+    return int(file.frames)
+
+
+def _wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """(kind, start, length) of every chunk of a RIFF file, as the headers tell."""
+    position = 12
+    while position + 8 <= len(data):
+        kind, length = struct.unpack_from("<4sI", data, position)
+        yield kind, position + 8, length
+        position += 8 + length + length % 2
+
+
+def _strip_wav(data: bytes) -> bytes:
+    body = bytearray(b"WAVE")
+    for kind, start, length in _wav_chunks(data):
+        if kind in WAV_KEPT:
+            body += struct.pack("<4sI", kind, length) + data[start : start + length] + b"\0" * (length % 2)
+    if data[:4] != b"RIFF" or b"data" not in body:
+        raise DataError("is damaged: not readable as a WAV file")
+    return struct.pack("<4sI", b"RIFF", len(body)) + bytes(body)
+
+
+def _strip_flac(data: bytes) -> bytes:
+    """Keeps the stream's description, the first block, and the frames."""
+    position, description = 4, b""
+    while position + 4 <= len(data):
+        header = data[position]
+        end = position + 4 + int.from_bytes(data[position + 1 : position + 4], "big")
+        if header & 0x7F == 0:
+            description = data[position + 4 : end]
+        position = end
+        if header & 0x80:  # the last block: frames follow
+            return b"fLaC" + bytes([0x80]) + len(description).to_bytes(3, "big") + description + data[position:]
+    raise DataError("is damaged: not readable as a FLAC file")

@@ -1,0 +1,122 @@
+"""Images and sounds: decoded whole or refused, and released without what a file tells about place and time."""
+
+import contextlib
+import io
+import struct
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from pass_core.errors import DataError
+from tasks.encoded import check_encoded, strip_encoded
+from tasks.images import decode_image
+from tasks.sounds import decode_sound, resampled
+from tests.media import picture, sound
+
+CANARY = b"CANARY"
+
+
+def _exif() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x010E] = "CANARY description"
+    exif[0x8825] = {1: "N", 2: (47.0, 22.0, 0.0)}  # where it was taken
+    return exif
+
+
+def test_jpeg_loses_exif_comment_and_trailing_bytes_but_no_pixel() -> None:
+    data = picture(exif=_exif(), comment=CANARY, icc_profile=b"CANARY profile") + b"CANARY after the end"
+    assert data.count(CANARY) == 4  # the control: it was all there
+    stripped = strip_encoded("image", data)
+    assert CANARY not in stripped
+    assert not Image.open(io.BytesIO(stripped)).getexif()
+    assert (decode_image(stripped) == decode_image(data)).all()
+
+
+def test_png_loses_text_and_times_but_no_pixel() -> None:
+    info = PngInfo()
+    info.add_text("Comment", "CANARY text")
+    data = picture(form="PNG", pnginfo=info, exif=_exif()) + CANARY
+    assert data.count(CANARY) == 3
+    stripped = strip_encoded("image", data)
+    assert CANARY not in stripped
+    assert (decode_image(stripped) == decode_image(data)).all()
+
+
+def test_grey_and_palette_images_come_out_as_colour() -> None:
+    for mode in ("L", "P", "CMYK"):
+        buffer = io.BytesIO()
+        Image.open(io.BytesIO(picture())).convert(mode).save(buffer, "PNG" if mode == "P" else "JPEG")
+        assert decode_image(buffer.getvalue()).shape == (218, 178, 3)
+        assert (decode_image(strip_encoded("image", buffer.getvalue())) == decode_image(buffer.getvalue())).all()
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC"])
+def test_sound_loses_tags_but_no_sample(form: str) -> None:
+    buffer = io.BytesIO()
+    samples = np.sin(np.arange(1601) / 9)  # an odd number of bytes of 8-bit samples would need padding
+    with soundfile.SoundFile(buffer, "w", 16_000, 1, format=form, subtype="PCM_16") as file:
+        file.title, file.comment = "CANARY title", "CANARY comment"
+        file.write(samples)
+    data = buffer.getvalue()
+    if form == "WAV":
+        data += struct.pack("<4sI", b"LIST", 6) + CANARY
+    assert CANARY in data
+    stripped = strip_encoded("audio", data)
+    assert CANARY not in stripped
+    assert (decode_sound(stripped)[0] == decode_sound(data)[0]).all()
+    assert len(decode_sound(stripped)[0]) == 1601
+
+
+def test_first_channel_is_taken_and_numbers_are_checked() -> None:
+    stereo = np.stack([np.full(100, 0.5), np.full(100, -0.5)], axis=1)
+    buffer = io.BytesIO()
+    soundfile.write(buffer, stereo, 8_000, format="WAV", subtype="FLOAT")
+    samples, rate = decode_sound(buffer.getvalue())
+    assert (samples == 0.5).all()
+    assert rate == 8_000
+    stereo[7, 0] = np.nan
+    buffer = io.BytesIO()
+    soundfile.write(buffer, stereo, 8_000, format="WAV", subtype="FLOAT")
+    with pytest.raises(DataError, match="samples that are not numbers"):
+        decode_sound(buffer.getvalue())
+
+
+def test_endless_and_empty_sounds_are_refused() -> None:
+    with pytest.raises(DataError, match="lasts longer than 600 seconds"):
+        decode_sound(sound(601, rate=100))
+    with pytest.raises(DataError, match="holds no samples"):
+        decode_sound(sound(0))
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros(100), 8_000, format="AIFF")
+    with pytest.raises(DataError, match="is AIFF: expected WAV or FLAC"):
+        decode_sound(buffer.getvalue())
+
+
+def test_resampling_keeps_the_tone() -> None:
+    samples, rate = decode_sound(sound(0.5, 48_000, pitch=1000))
+    lower = resampled(samples, rate, 16_000)
+    assert len(lower) == 8_000
+    assert np.abs(np.fft.rfft(lower)).argmax() * 2 == pytest.approx(1000, abs=4)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([("image", picture(width=40, height=40)), ("image", picture(form="PNG", width=40, height=40)),
+                     ("audio", sound(0.05)), ("audio", sound(0.05, form="FLAC"))]),
+    st.data(),
+)  # fmt: skip
+def test_fuzzed_files_decode_or_are_refused(kind_and_data: tuple[str, bytes], draw: st.DataObject) -> None:
+    """Whatever the bytes, the answer is a decoded file or a DataError."""
+    kind, data = kind_and_data
+    damaged = bytearray(data)
+    for _ in range(draw.draw(st.integers(1, 8))):
+        damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
+    damaged = damaged[: draw.draw(st.integers(0, len(damaged)))]
+    for work in (check_encoded, strip_encoded):
+        with contextlib.suppress(DataError):
+            work(kind, bytes(damaged))
