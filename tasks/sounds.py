@@ -1,6 +1,8 @@
 """Encoded audio: WAV and FLAC only, decoded under caps, stripped of everything that is not the sound."""
 
+import contextlib
 import io
+import os
 import struct
 from collections.abc import Iterator
 
@@ -23,7 +25,7 @@ def decode_sound(data: bytes) -> tuple[FloatArray, int]:
         DataError: the bytes are no whole WAV or FLAC file, are silent of samples, or last longer than the cap.
     """
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with _opened(data) as file:
             frames = _checked_frames(file, data)
             samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
             rate = int(file.samplerate)
@@ -37,12 +39,19 @@ def decode_sound(data: bytes) -> tuple[FloatArray, int]:
 
 
 def sound_seconds(data: bytes) -> float:
-    """How long a file lasts, as its header tells."""
-    try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            return float(file.frames / file.samplerate)
-    except (soundfile.LibsndfileError, RuntimeError):
-        raise DataError("is damaged: not readable as a WAV or FLAC file") from None
+    """How long a file that was checked lasts, read off its header: a hundred times faster than opening it."""
+    if data.startswith(b"fLaC"):
+        packed = int.from_bytes(data[18:26], "big")  # 20 bits of rate, 8 of channels and depth, 36 of samples
+        rate, samples = packed >> 44, packed & (2**36 - 1)
+        return samples / rate if samples else _decoded_seconds(data)  # a stream of unknown length tells 0
+    chunks = {kind: (start, length) for kind, start, length in _wav_chunks(data)}
+    bytes_per_second = struct.unpack_from("<I", data, chunks[b"fmt "][0] + 8)[0]
+    return float(chunks[b"data"][1] / bytes_per_second)
+
+
+def _decoded_seconds(data: bytes) -> float:
+    samples, rate = decode_sound(data)
+    return len(samples) / rate
 
 
 def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
@@ -59,6 +68,23 @@ def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
 def strip_sound(data: bytes) -> bytes:
     """The same sound, bit for bit, without tags, pictures, dates or positions."""
     return _strip_flac(data) if data.startswith(b"fLaC") else _strip_wav(data)
+
+
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[soundfile.SoundFile]:
+    """Opens bytes through a file in memory where the system has such.
+
+    libsndfile then reads without calling back into Python, whose lock the other workers wait for.
+    """
+    if not hasattr(os, "memfd_create"):
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            yield file
+        return
+    with os.fdopen(os.memfd_create("sound"), "w+b") as memory:
+        memory.write(data)
+        memory.seek(0)
+        with soundfile.SoundFile(memory.fileno(), closefd=False) as file:
+            yield file
 
 
 def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:

@@ -27,6 +27,7 @@ TINY = {
     "dataset": {
         "synthetic_motion": {"private": ["gender", "id"], "useful": ["activity"], "subjects": 4, "points_per_trial": 300}
     },
+    "extractor": {"identity": {}},
     "pool": {"donors": 64},
     "train": {"epochs": 3, "batch_size": 64},
     "method": {"pass_substitution": {"embedding_size": 32}, "identity": {}},

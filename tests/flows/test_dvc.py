@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tasks.lake import shards
 from tasks.layout import Layout
 from tasks.step_io import Key
 from tasks.storage import digest
-from tests.conftest import PROJECT, write_params
+from tests.conftest import PROJECT, TINY, write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")
 BIN = Path(sys.executable).parent
@@ -34,7 +36,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "cache", "tmp"))
     for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
         shutil.copy(PROJECT / name, folder / name)
-    write_params(folder, methods=["pass_substitution"])  # one method: half the processes to start
+    real = {"motionsense": {"private": ["gender", "id"], "useful": ["activity"]}}
+    # One method: half the processes to start.
+    write_params(folder, methods=["pass_substitution"], dataset=TINY["dataset"] | real)
     _run(folder, "git", "init", "--quiet", "--initial-branch=main")
     _run(folder, "git", "config", "user.email", "tests@example.org")
     _run(folder, "git", "config", "user.name", "tests")
@@ -121,6 +125,42 @@ def test_failing_stage_tells_the_steps_own_error(repository: Path) -> None:
         params.write_text(before)
         _run(repository, "dvc", "checkout")
     assert "error: stage sample_pool@synthetic_motion failed: pool.donors: expected at most the" in output
+
+
+def test_raw_data_are_added_versioned_and_reproduced(repository: Path, tmp_path: Path) -> None:
+    """`datasets add`, then the data set's name in params.yaml: `dvc repro` reads what DVC has, not what PASS_RAW_DATA says."""
+    raw = tmp_path / "published"
+    shutil.copytree(repository / "data" / "raw" / "synthetic_motion", raw)
+    command = str(BIN / "pass-pipeline")
+    assert "expected a folder" in _run(repository, command, "datasets", "add", "motionsense", str(tmp_path / "none"), code=2)
+    assert "not generated here: motionsense" in _run(repository, command, "datasets", "add", "synthetic_motion", str(raw), code=2)
+    added = _run(repository, command, "datasets", "add", "motionsense", str(raw))
+    assert "never pushed" in added
+    pointer = yaml.safe_load((repository / "data" / "raw" / "motionsense.dvc").read_text())
+    assert pointer["outs"][0]["push"] is False
+    assert digest(repository / "data" / "raw" / "motionsense") == digest(raw)
+    assert "is there already" in _run(repository, command, "datasets", "add", "motionsense", str(raw), code=2)
+    params = repository / "params.yaml"
+    before = params.read_text()
+    params.write_text(before.replace("datasets:\n- synthetic_motion\n", "datasets:\n- synthetic_motion\n- motionsense\n"))
+    os.environ["PASS_RAW_DATA"] = str(tmp_path / "elsewhere")  # where nothing lies: not looked at
+    try:
+        assert _stages_run(_run(repository, "dvc", "repro", "ingest@motionsense")) == ["ingest@motionsense"]
+        shutil.rmtree(repository / "data" / "raw" / "motionsense" / "A_DeviceMotion_data" / "wlk_7")
+        assert "modified" in _run(repository, "dvc", "status", "data/raw/motionsense.dvc")
+        _run(repository, "dvc", "checkout", "--force", "data/raw/motionsense.dvc")
+        assert digest(repository / "data" / "raw" / "motionsense") == digest(raw)
+        remote = tmp_path / "remote"
+        _run(repository, "dvc", "remote", "add", "--local", "--default", "there", str(remote))
+        _run(repository, "dvc", "push", "data/raw/motionsense.dvc")
+        assert not [path for path in remote.rglob("*") if path.is_file()]
+    finally:
+        del os.environ["PASS_RAW_DATA"]
+        params.write_text(before)
+    records = Layout(repository / "data").artefact("records", Key("motionsense"))
+    assert [digest(path) for path in shards(records)] == [
+        digest(path) for path in shards(Layout(repository / "data").artefact("records", KEY))
+    ]
 
 
 @pytest.mark.slow
