@@ -34,7 +34,7 @@ bench: $(VENV)/.installed  ## run every benchmark; each ends with a RESULT line
 	@for script in benchmarks/*.py; do echo "== $$script =="; $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the virtual environment, scratch runs and caches; versioned data stay
-	rm -rf $(VENV) data/runs data/published data/docs data/provenance data/.staging .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) data/runs data/published data/docs data/provenance data/.staging data/.cache .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 
 $(VENV)/.installed: pyproject.toml
 	@echo "== Installing PASS Pipeline into $(VENV) (a few minutes, about 3 GB) =="

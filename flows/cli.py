@@ -44,7 +44,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
 Method = Annotated[str, typer.Option("--method", help="Method, a name from params.yaml.")]

@@ -174,7 +174,8 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
     values["audit"] = AuditConfig(dict(parsed.audit.attacks), parsed.audit.fresh_draws, parsed.audit.thresholds)
     config = Config(**values)
     config = config.with_names(config.datasets, config.methods)
-    _check_names(config)
+    _check_datasets(config)
+    _check_release(config)
     return config
 
 
@@ -199,10 +200,12 @@ def _entry_name(sections: dict[Any, Any], name: Any) -> str:
     return str(section["reader"]) if isinstance(section, dict) and section.get("reader") else str(name)
 
 
-def _check_names(config: Config) -> None:
-    """Attributes and extractors must exist, released columns be useful attributes; told before anything runs."""
+def _check_datasets(config: Config) -> None:
+    """Readers, attributes and extractors must exist; told before anything runs."""
     extractors = discovery.available(tasks.extractors)
     for name, section in config.dataset.items():
+        if section.reader not in (None, name) and name in discovery.available(tasks.datasets):
+            raise ConfigError(f"dataset.{name}.reader: this section has a reader of its own name; rename the section")
         known = discovery.load(tasks.datasets, section.reader or name).DATASET.attribute_names
         for role in ("private", "useful", "hidden"):
             for attribute in getattr(section, role):
@@ -214,6 +217,10 @@ def _check_names(config: Config) -> None:
             raise ConfigError(
                 f"dataset.{name}.extractor: unknown name {section.extractor!r}: expected one of {', '.join(extractors)}"
             )
+
+
+def _check_release(config: Config) -> None:
+    """Released columns must be useful attributes."""
     for name, columns in config.release.items():
         if name not in config.dataset:
             raise ConfigError(f"release.{name}: unknown data set: expected one of {', '.join(config.dataset)}")

@@ -6,7 +6,7 @@ from tasks.sounds import decode_sound, strip_sound
 
 
 def check_encoded(kind: PayloadKind, data: bytes) -> None:
-    """Decodes a file once, so that nothing later meets a damaged one.
+    """Decodes and strips a file once, so that nothing later meets one that cannot be used or released.
 
     Raises:
         DataError: the file is damaged or past a cap.
@@ -15,6 +15,7 @@ def check_encoded(kind: PayloadKind, data: bytes) -> None:
         decode_image(data)
     else:
         decode_sound(data)
+    strip_encoded(kind, data)
 
 
 def strip_encoded(kind: PayloadKind, data: bytes) -> bytes:

@@ -10,6 +10,7 @@ from PIL import Image, UnidentifiedImageError
 from pass_core.errors import DataError
 
 MAX_PIXELS = 50_000_000
+START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
 PNG_START = b"\x89PNG\r\n\x1a\n"
 # Chunks that change how a PNG's pixels are read; text, times, EXIF and profiles are left out.
 PNG_KEPT = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB"}
@@ -39,21 +40,44 @@ def strip_image(data: bytes) -> bytes:
 
 
 def _strip_jpeg(data: bytes) -> bytes:
+    """Walks the segments up to the picture's own end: phones append whole second pictures, with EXIF of their own."""
     kept, position = bytearray(data[:2]), 2
     while position + 4 <= len(data) and data[position] == 0xFF:
         marker = data[position + 1]
+        if marker == END_OF_IMAGE:
+            return bytes(kept + data[position : position + 2])
         if marker == 0xFF:  # fill byte
             position += 1
             continue
         end = position + 2 + struct.unpack_from(">H", data, position + 2)[0]
-        # Of the application segments only JFIF (0) and Adobe's colour transform (14) tell how to read pixels.
-        if not (0xE1 <= marker <= 0xEF and marker != 0xEE) and marker != 0xFE:
-            kept += data[position:end]
+        kept += _kept_segment(marker, data[position:end])
+        if marker == START_OF_SCAN:
+            scan, end = end, _scan_end(data, end)
+            kept += data[scan:end]
         position = end
-        if marker == 0xDA:  # start of scan: the rest is the picture, up to its end marker
-            finish = data.rfind(b"\xff\xd9")
-            return bytes(kept + data[position : finish + 2 if finish >= position else len(data)])
+    if data[position : position + 2] == bytes([0xFF, END_OF_IMAGE]):
+        return bytes(kept + data[position : position + 2])
     raise DataError("is damaged: not readable as a JPEG image")
+
+
+def _kept_segment(marker: int, segment: bytes) -> bytes:
+    """A segment as it may leave: of application data only what tells how to read pixels, without thumbnails."""
+    if marker == 0xE0:
+        return b"\xff\xe0\x00\x10" + segment[4:16] + b"\0\0" if segment[4:9] == b"JFIF\0" and len(segment) >= 18 else b""
+    if marker == 0xEE:
+        return segment if segment[4:9] == b"Adobe" and len(segment) == 16 else b""  # the colour transform
+    return b"" if 0xE1 <= marker <= 0xEF or marker == 0xFE else segment
+
+
+def _scan_end(data: bytes, position: int) -> int:
+    """Where entropy-coded data end: at the first marker that is neither an escaped byte nor a restart."""
+    while True:
+        position = data.find(b"\xff", position)
+        if position < 0 or position + 1 >= len(data):
+            raise DataError("is damaged: not readable as a JPEG image")
+        if data[position + 1] != 0 and not 0xD0 <= data[position + 1] <= 0xD7:
+            return position
+        position += 2
 
 
 def _strip_png(data: bytes) -> bytes:

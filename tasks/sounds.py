@@ -112,17 +112,20 @@ def _wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _strip_wav(data: bytes) -> bytes:
-    body = bytearray(b"WAVE")
+    body, seen = bytearray(b"WAVE"), set()
     for kind, start, length in _wav_chunks(data):
-        if kind in WAV_KEPT:
+        if kind in WAV_KEPT and kind not in seen:
+            seen.add(kind)
             body += struct.pack("<4sI", kind, length) + data[start : start + length] + b"\0" * (length % 2)
-    if data[:4] != b"RIFF" or b"data" not in body:
+    if data[:4] != b"RIFF" or b"data" not in seen:
         raise DataError("is damaged: not readable as a WAV file")
     return struct.pack("<4sI", b"RIFF", len(body)) + bytes(body)
 
 
 def _strip_flac(data: bytes) -> bytes:
     """Keeps the stream's description, the first block, and the frames."""
+    if data[-128:-125] == b"TAG":  # an ID3 tag that some programs append
+        data = data[:-128]
     position, description = 4, b""
     while position + 4 <= len(data):
         header = data[position]

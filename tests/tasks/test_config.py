@@ -40,11 +40,31 @@ from tests.conftest import PROJECT, write_params
         ("train.weight_decay=.nan", r"train\.weight_decay: "),
         ("method.pass_substitution.temperature=.inf", r"method\.pass_substitution\.temperature: "),
         ("seed.x=1", r"'seed' is a value, not a section"),
+        ("extractor.nope={}", r"extractor\.nope: unknown name 'nope' in extractors: expected one of facenet, hubert"),
+        ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key: expected one of model, revision"),
+        ("extractor.hubert.revision=main", r"extractor\.hubert\.revision: expected the 40 hex digits"),
+        ("extractor.logmel.bands=1", r"extractor\.logmel\.bands: expected between 8 and 128"),
+        ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected 0 or more"),
+        ("dataset.mine={private: [a], useful: [b], reader: nope}", r"dataset\.mine: unknown name 'nope' in datasets.*lake"),
+        ("dataset.mine={private: [a], useful: [b], reader: lake}", r"dataset\.mine: expected the columns `record_id`"),
+        ("dataset.celeba={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"celeba\.reader: .*rename"),
     ],
 )
 def test_bad_parameter_names_its_path(tmp_path: Path, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(write_params(tmp_path), parse_overrides([setting]))
+
+
+def test_lake_has_a_name_and_columns_of_its_own(tmp_path: Path) -> None:
+    mine = "dataset.mine={private: [hair], useful: [mood], reader: lake, record_id: i, payload: [p], extractor: logmel}"
+    config = load_config(write_params(tmp_path), parse_overrides([mine, "datasets=[mine]"]))
+    assert config.dataset["mine"].roles() == {"hair": "private", "mood": "useful"}
+
+
+def test_section_of_extractors_may_be_absent(tmp_path: Path) -> None:
+    path = write_params(tmp_path)
+    path.write_text(path.read_text().replace("extractor:\n  identity: {}\n", ""))
+    assert load_config(path).extractor == {}
 
 
 def test_missing_key_is_named(tmp_path: Path) -> None:

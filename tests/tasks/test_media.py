@@ -37,6 +37,28 @@ def test_jpeg_loses_exif_comment_and_trailing_bytes_but_no_pixel() -> None:
     assert (decode_image(stripped) == decode_image(data)).all()
 
 
+@pytest.mark.parametrize("progressive", [False, True])
+def test_second_picture_after_the_end_does_not_leave(progressive: bool) -> None:
+    """Phones append a whole second JPEG, with EXIF of its own; progressive pictures have several scans."""
+    data = picture(progressive=progressive) + picture(1, exif=_exif())
+    assert CANARY in data
+    stripped = strip_encoded("image", data)
+    assert CANARY not in stripped
+    assert stripped.count(b"\xff\xd8\xff") == 1
+    assert (decode_image(stripped) == decode_image(picture(progressive=progressive))).all()
+
+
+def test_thumbnail_in_the_header_does_not_leave() -> None:
+    data = picture()
+    jfif = data[2:20]
+    assert jfif[4:9] == b"JFIF\0"
+    thumbnail = CANARY + bytes(6)  # 2 × 2 pixels
+    length = struct.pack(">H", 16 + len(thumbnail))
+    with_thumbnail = data[:2] + jfif[:2] + length + jfif[4:16] + bytes([2, 2]) + thumbnail + data[20:]
+    assert (decode_image(with_thumbnail) == decode_image(data)).all()
+    assert strip_encoded("image", with_thumbnail) == strip_encoded("image", data)
+
+
 def test_png_loses_text_and_times_but_no_pixel() -> None:
     info = PngInfo()
     info.add_text("Comment", "CANARY text")
@@ -63,8 +85,7 @@ def test_sound_loses_tags_but_no_sample(form: str) -> None:
         file.title, file.comment = "CANARY title", "CANARY comment"
         file.write(samples)
     data = buffer.getvalue()
-    if form == "WAV":
-        data += struct.pack("<4sI", b"LIST", 6) + CANARY
+    data += struct.pack("<4sI", b"LIST", 6) + CANARY if form == "WAV" else b"TAG" + CANARY + bytes(119)
     assert CANARY in data
     stripped = strip_encoded("audio", data)
     assert CANARY not in stripped
