@@ -150,7 +150,8 @@ def measure_hubert(folder: Path, n: int) -> Race:
     from transformers import HubertConfig, HubertModel
 
     HubertModel(HubertConfig()).save_pretrained(folder / "model")
-    loaded = hubert.EXTRACTOR.load(hubert.HubertConfig(model=str(folder / "model")), CPU)
+    pinned = file_digest(folder / "model" / "model.safetensors")
+    loaded = hubert.EXTRACTOR.load(hubert.HubertConfig(model=str(folder / "model"), digest=pinned), CPU)
     payloads = clips(n)
     batches = []
     for positions in loaded._batches(payloads):

@@ -180,7 +180,7 @@ def datasets(context: typer.Context, as_json: AsJson = False) -> None:
 @datasets_app.command("add")
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Data set, a section of params.yaml.")],
-    source: Annotated[str, typer.Argument(help="Folder with the published files, or a URL (s3://, gs://, https://, …).")],
+    source: Annotated[str, typer.Argument(help="Folder with the published files, or a URL (s3://, gs://, azure://, ssh://).")],
     push: Annotated[bool, typer.Option("--push", help="Let `dvc push` copy the raw data to the remote, too.")] = False,
     params: Params = PARAMS,
 ) -> None:

@@ -11,6 +11,8 @@ from tasks.layout import Layout
 from tasks.registry import is_generated
 from tasks.step_io import Key
 
+FILES_ONLY = ("http://", "https://", "file://")
+
 
 def add_raw_data(project: Path, config: Config, name: str, source: str, push: bool) -> Path:
     """Copies a folder, or downloads a URL, to the data set's raw folder and gives it to DVC; the .dvc file it leaves.
@@ -24,7 +26,11 @@ def add_raw_data(project: Path, config: Config, name: str, source: str, push: bo
         known = ", ".join(known for known in config.dataset if not is_generated(known))
         raise ConfigError(f"data set {name!r}: expected one with a section in params.yaml that is not generated here: {known}")
     target = Layout(Path("data")).artefact("raw", Key(name))
+    if not config.dataset[name].needs_raw:
+        raise ConfigError(f"dataset.{name}.source: empty it first: a versioned run reads {target}, which DVC has")
     remote = "://" in source
+    if source.startswith(FILES_ONLY):
+        raise ConfigError(f"{source}: DVC imports single files from there: download the folder, then add it")
     given = Path(source).expanduser().resolve()
     in_place = not remote and given == (project / target).resolve()
     if not remote and not given.is_dir():
@@ -40,14 +46,9 @@ def add_raw_data(project: Path, config: Config, name: str, source: str, push: bo
     if code != 0:
         raise StageFailed(f"dvc {arguments[0]} failed: {lines[-1] if lines else 'no output'}")
     pointer = project / f"{target}.dvc"
-    if not push:
-        _keep_here(pointer)
-    return pointer
-
-
-def _keep_here(pointer: Path) -> None:
-    """Marks the data so that `dvc push` leaves them out."""
     content = yaml.safe_load(pointer.read_text())
     for output in content["outs"]:
-        output["push"] = False
+        output["push"] = push
     pointer.write_text(yaml.safe_dump(content, sort_keys=False))
+    run_dvc(project, "commit", "--force", f"{target}.dvc", label="dvc commit")  # its own checksum, after the edit
+    return pointer

@@ -41,6 +41,11 @@ def main() -> int:
             raise ConfigError(f"--set: {arguments.root} belongs to DVC, whose parameters are params.yaml's; give another --root")
         config = load_config(arguments.params, parse_overrides(arguments.set))
         config = config.with_names((arguments.dataset,), (arguments.method,) if arguments.method else config.methods)
+        if versioned and not config.dataset[arguments.dataset].needs_raw:
+            raise ConfigError(
+                f"dataset.{arguments.dataset}.source: a versioned run reads data/raw/{arguments.dataset}, which DVC has "
+                f"(`pass-pipeline datasets add`); leave source empty, or run with --root"
+            )
         key = step.key(arguments.dataset, arguments.method)
         # Raw data of a versioned run are DVC's, whatever PASS_RAW_DATA says: dvc.lock would lie otherwise.
         inside = is_generated(arguments.dataset) or versioned is not None

@@ -204,6 +204,8 @@ def _check_datasets(config: Config) -> None:
     """Readers, attributes and extractors must exist; told before anything runs."""
     extractors = discovery.available(tasks.extractors)
     for name, section in config.dataset.items():
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            raise ConfigError(f"dataset.{name}: expected a name of small letters, digits and underscores")
         if section.reader not in (None, name) and name in discovery.available(tasks.datasets):
             raise ConfigError(f"dataset.{name}.reader: this section has a reader of its own name; rename the section")
         known = discovery.load(tasks.datasets, section.reader or name).DATASET.attribute_names

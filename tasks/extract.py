@@ -99,7 +99,7 @@ def _recipe(name: str, config: Any, loaded: Loaded, device: Device, threads: int
         "extractor": name,
         "config": dataclasses.asdict(config),
         "weights": loaded.weights_digest,
-        "code": [file_digest(path) for path in sorted([*here.glob("extractors/*.py"), here / "images.py", here / "sounds.py"])],
+        "code": [file_digest(here / f"{file}.py") for file in (f"extractors/{name}", "extractors/base", "images", "sounds")],
         "libraries": {library: version(library) for library in LIBRARIES},
         "device": str(resolve_device(device)),
         "threads": threads,

@@ -27,6 +27,9 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
             width, height = image.size  # told by the header, before any pixel is decoded
             if width * height > MAX_PIXELS:
                 raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels")
+            if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
+                grey = (np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8)
+                return np.repeat(grey[..., None], 3, axis=2)
             return np.asarray(image.convert("RGB"))
     except Image.DecompressionBombError:
         raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels") from None

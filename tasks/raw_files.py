@@ -5,16 +5,22 @@ members and repeated names are refused before anything is read; a member is read
 """
 
 import contextlib
+import lzma
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO
 
-from pass_core.errors import DataError
+from pass_core.errors import DataError, StorageError
 from tasks.payloads import MAX_FILE_BYTES
 
 MAX_MEMBERS = 5_000_000
+# What a damaged archive raises while it is read.
+DAMAGE = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError,
+)  # fmt: skip
 COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -61,16 +67,17 @@ class RawFiles:
 
         Raises:
             DataError: the file is missing, damaged or larger than the cap; the message does not name it.
+            StorageError: the disk or the network failed, which says nothing about the file.
         """
         try:
             with self._stream(name) as stream:
                 data = stream.read(MAX_FILE_BYTES + 1)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise DataError("expected file is missing") from None
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, RuntimeError, ValueError):
+        except DAMAGE:
             raise DataError("is damaged inside its archive") from None
         except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror or 'damaged inside its archive'})") from None
+            raise StorageError(f"{self.path(name)}: cannot be read now ({error.strerror}); check the disk, run again") from None
         if len(data) > MAX_FILE_BYTES:
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
         return data
@@ -98,7 +105,7 @@ class RawFiles:
             else:
                 archive = self._open.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
                 members = [(info.name, info, _tar_fault(info)) for info in archive.getmembers() if not info.isdir()]
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError):
+        except DAMAGE:
             raise DataError(f"{path}: is damaged: not readable as an archive; restore it") from None
         if len(members) > MAX_MEMBERS:
             raise DataError(f"{path}: has {len(members)} members, more than {MAX_MEMBERS}; split it")

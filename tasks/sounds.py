@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from pass_core.errors import DataError
 from tasks.compat import repair
 
 MAX_SECONDS = 600
+MAX_SAMPLES = 60_000_000  # over all channels: a small file can say it holds any number
+UNTOLD = 2**40  # libsndfile's answer for a stream of unknown length is larger
+ODDEST_RATE = 1_000  # a resampling filter grows with rate / gcd(rate, 16,000): 441 for CDs, 44,101 for a hostile file
+PLAIN = ("PCM_U8", "PCM_S8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
 WAV_KEPT = {b"fmt ", b"fact", b"data"}  # names, dates, positions and whatever else lie in other chunks
 
 
@@ -24,13 +29,10 @@ def decode_sound(data: bytes) -> tuple[FloatArray, int]:
     Raises:
         DataError: the bytes are no whole WAV or FLAC file, are silent of samples, or last longer than the cap.
     """
-    try:
-        with _opened(data) as file:
-            frames = _checked_frames(file, data)
-            samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
-            rate = int(file.samplerate)
-    except (soundfile.LibsndfileError, RuntimeError, struct.error):
-        raise DataError("is damaged: not readable as a WAV or FLAC file") from None
+    with _damage_told(), _opened(data) as file:
+        frames = _checked_frames(file, data)
+        samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
+        rate = int(file.samplerate)
     if len(samples) != frames:
         raise DataError("is damaged: ends before its last sample")
     if not np.isfinite(samples).all():
@@ -42,16 +44,10 @@ def sound_seconds(data: bytes) -> float:
     """How long a file that was checked lasts, read off its header: a hundred times faster than opening it."""
     if data.startswith(b"fLaC"):
         packed = int.from_bytes(data[18:26], "big")  # 20 bits of rate, 8 of channels and depth, 36 of samples
-        rate, samples = packed >> 44, packed & (2**36 - 1)
-        return samples / rate if samples else _decoded_seconds(data)  # a stream of unknown length tells 0
+        return (packed & (2**36 - 1)) / (packed >> 44)
     chunks = {kind: (start, length) for kind, start, length in _wav_chunks(data)}
-    bytes_per_second = struct.unpack_from("<I", data, chunks[b"fmt "][0] + 8)[0]
-    return float(chunks[b"data"][1] / bytes_per_second)
-
-
-def _decoded_seconds(data: bytes) -> float:
-    samples, rate = decode_sound(data)
-    return len(samples) / rate
+    rate, _, bytes_per_frame = struct.unpack_from("<IIH", data, chunks[b"fmt "][0] + 4)
+    return float(chunks[b"data"][1] / (bytes_per_frame * rate))
 
 
 def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
@@ -67,7 +63,17 @@ def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
 
 def strip_sound(data: bytes) -> bytes:
     """The same sound, bit for bit, without tags, pictures, dates or positions."""
-    return _strip_flac(data) if data.startswith(b"fLaC") else _strip_wav(data)
+    with _damage_told():
+        return _strip_flac(data) if data.startswith(b"fLaC") else _strip_wav(data)
+
+
+@contextlib.contextmanager
+def _damage_told() -> Iterator[None]:
+    """Whatever a damaged file makes the decoder or our own reading of headers raise, as one error."""
+    try:
+        yield
+    except (soundfile.LibsndfileError, RuntimeError, struct.error, KeyError, ZeroDivisionError, IndexError):
+        raise DataError("is damaged: not readable as a WAV or FLAC file") from None
 
 
 @contextlib.contextmanager
@@ -89,16 +95,22 @@ def _opened(data: bytes) -> Iterator[soundfile.SoundFile]:
 
 def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:
     """The number of samples per channel, checked before any of them is decoded."""
-    if file.format not in ("WAV", "WAVEX", "FLAC"):
-        raise DataError(f"is {file.format}: expected WAV or FLAC")
+    if file.format not in ("WAV", "WAVEX", "FLAC") or file.subtype not in PLAIN:
+        raise DataError(f"is {file.format} {file.subtype}: expected WAV or FLAC of plain samples")
     if file.frames == 0:
         raise DataError("holds no samples")
-    if file.frames > MAX_SECONDS * file.samplerate:
-        raise DataError(f"lasts longer than {MAX_SECONDS} seconds")
+    if file.frames > UNTOLD:
+        raise DataError("does not tell its length: write it anew")
+    if file.frames > MAX_SECONDS * file.samplerate or file.frames * file.channels > MAX_SAMPLES:
+        raise DataError(f"lasts longer than {MAX_SECONDS} seconds, or holds more than {MAX_SAMPLES // 10**6} million samples")
+    if not 4_000 <= file.samplerate <= 192_000 or file.samplerate // math.gcd(file.samplerate, 16_000) > ODDEST_RATE:
+        raise DataError(f"has a sampling rate of {file.samplerate}: expected a usual one, from 4 to 192 kHz")
     if file.format != "FLAC":
         for _kind, start, length in _wav_chunks(data):  # libsndfile reads what is there of a truncated file in silence
             if start + length > len(data):
                 raise DataError("is damaged: ends before its last sample")
+        if abs(sound_seconds(data) * file.samplerate - file.frames) > 1:
+            raise DataError("is damaged: its header contradicts itself")
     return int(file.frames)
 
 
@@ -123,9 +135,17 @@ def _strip_wav(data: bytes) -> bytes:
 
 
 def _strip_flac(data: bytes) -> bytes:
-    """Keeps the stream's description, the first block, and the frames."""
-    if data[-128:-125] == b"TAG":  # an ID3 tag that some programs append
-        data = data[:-128]
+    """Encodes the same samples anew: what programs append after the last frame cannot be found otherwise."""
+    with _opened(data) as file:
+        samples = file.read(dtype="int32", always_2d=True)
+        subtype, rate = file.subtype, file.samplerate
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format="FLAC", subtype=subtype)
+    return _only_description(buffer.getvalue())
+
+
+def _only_description(data: bytes) -> bytes:
+    """Of the blocks before the frames keeps the first, the stream's description; the encoder leaves its name in another."""
     position, description = 4, b""
     while position + 4 <= len(data):
         header = data[position]
@@ -134,5 +154,5 @@ def _strip_flac(data: bytes) -> bytes:
             description = data[position + 4 : end]
         position = end
         if header & 0x80:  # the last block: frames follow
-            return b"fLaC" + bytes([0x80]) + len(description).to_bytes(3, "big") + description + data[position:]
-    raise DataError("is damaged: not readable as a FLAC file")
+            break
+    return b"fLaC" + bytes([0x80]) + len(description).to_bytes(3, "big") + description + data[position:]

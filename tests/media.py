@@ -82,7 +82,8 @@ def small_settings(extractor: str, folder: Path) -> Any:
 
     config_type = discovery.load(extractors, extractor).EXTRACTOR.config_type
     if extractor == "hubert":
-        return config_type(model=str(small_hubert(folder / "hubert")))
+        model = small_hubert(folder / "hubert")
+        return config_type(model=str(model), digest=file_digest(model / "model.safetensors"))
     if extractor == "facenet":
         weights = random_facenet(folder)
         return config_type(weights=str(weights), digest=file_digest(weights))

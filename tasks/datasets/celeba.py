@@ -32,7 +32,7 @@ ATTRIBUTES = (
 IMAGES, ATTRIBUTE_LIST = "img_align_celeba", "list_attr_celeba.txt"
 IDENTITIES, PARTITION = "identity_CelebA.txt", "list_eval_partition.txt"
 CLASSES = ("no", "yes")
-IMAGES_AT_ONCE = 256
+IMAGES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)

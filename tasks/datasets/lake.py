@@ -5,6 +5,8 @@ table is read in batches, one file after the other; hive partition columns are c
 to quarantine; a damaged *table* file ends the run, since nobody can tell which records it held.
 """
 
+import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -15,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+from pyarrow import csv
 
 from pass_core.data import FloatArray
-from pass_core.errors import ConfigError, DataError, SchemaMismatch
+from pass_core.errors import ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import RawRecords, Reading, split_of
 from tasks.encoded import check_encoded
@@ -25,7 +28,7 @@ from tasks.lake import RESERVED_COLUMNS, SPLITS
 from tasks.payloads import MAX_FILE_BYTES, Payload, PayloadKind
 from tasks.quarantine import Quarantine
 
-RECORDS_AT_ONCE = 256
+RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
 MAX_CLASSES = 1000
 
 
@@ -57,11 +60,10 @@ class LakeConfig(DatasetConfig):
             raise ConfigError(f"payload: expected one column of {self.payload_kind} payloads, found {len(self.payload)}")
         if self.payload_is_path and self.payload_kind == "vector":
             raise ConfigError("payload_is_path: expected payload_kind image or audio")
-        clash = sorted(
-            set(self.pass_through) & ({*RESERVED_COLUMNS, *self.roles(), self.record_id, *self.payload} | {self.person})
-        )
+        named = {self.record_id, *self.payload, self.person, self.block, self.split}
+        clash = sorted(map(str, set(self.pass_through) & (named | {*RESERVED_COLUMNS, *self.roles()})))
         if clash:
-            raise ConfigError(f"pass_through: may not leave as it is: {', '.join(map(str, clash))}")
+            raise ConfigError(f"pass_through: may not leave as it is: {', '.join(clash)}")
         if "split" in self.roles() or set(self.roles()) & set(RESERVED_COLUMNS):
             raise ConfigError(f"an attribute may not be called any of {', '.join(RESERVED_COLUMNS)}; rename the column")
 
@@ -80,13 +82,27 @@ class Lake:
     def read(self, raw: Path, config: LakeConfig, quarantine: Quarantine) -> Reading:
         source = config.source if "://" in config.source else str(raw / config.source)
         filesystem, folder = _filesystem(source)
-        table, flags = _open(source, filesystem, folder, config.format)
+        table, flags = _open(source, filesystem, folder, config)
         _check_columns(table, config, source)
-        payload = _payload(table, config, source)
-        attributes = tuple(config.roles())
-        classes = {name: config.classes.get(name) or _found_classes(table, name, source) for name in attributes}
+        with _table_errors(source, config.format):
+            payload = _payload(table, config, source)
+            classes = {name: config.classes.get(name) or _found_classes(table, name, source) for name in config.roles()}
+            rows = table.count_rows()
         reading = _Lake(source, filesystem, folder, config, payload, classes)
-        return Reading(payload, classes, reading.batches(table, quarantine), table.count_rows(), flags)
+        return Reading(payload, classes, reading.batches(table, quarantine), rows, flags)
+
+
+@contextlib.contextmanager
+def _table_errors(place: str, kind: str) -> Iterator[None]:
+    """Damage as one line without a value; a disk or network that failed as something to try again."""
+    try:
+        yield
+    except pa.ArrowException:
+        raise DataError(f"{place}: is damaged: not readable as {kind}; restore it") from None
+    except OSError as error:  # Arrow raises it for damage too, then without an error number
+        if error.errno is None or isinstance(error, FileNotFoundError):
+            raise DataError(f"{place}: is damaged or gone: not readable as {kind}; restore it") from None
+        raise StorageError(f"{place}: cannot be read now ({error.strerror}); run again") from None
 
 
 def _filesystem(source: str) -> tuple[pafs.FileSystem, str]:
@@ -107,8 +123,8 @@ def _filesystem(source: str) -> tuple[pafs.FileSystem, str]:
     return found
 
 
-def _open(source: str, filesystem: pafs.FileSystem, folder: str, kind: str) -> tuple[ds.Dataset, dict[str, int]]:
-    flags = {}
+def _open(source: str, filesystem: pafs.FileSystem, folder: str, config: LakeConfig) -> tuple[ds.Dataset, dict[str, int]]:
+    flags, kind = {}, config.format
     try:
         if kind == "delta":
             from deltalake import DeltaTable
@@ -117,7 +133,8 @@ def _open(source: str, filesystem: pafs.FileSystem, folder: str, kind: str) -> t
             table, flags["delta version"] = delta.to_pyarrow_dataset(), delta.version()
         else:
             files = _table_files(filesystem, folder, kind)
-            table = ds.dataset(files, filesystem=filesystem, format=kind, partitioning="hive", partition_base_dir=folder)
+            form = _csv_format(config) if kind == "csv" else kind
+            table = ds.dataset(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     except Exception as error:  # noqa: BLE001
@@ -126,13 +143,22 @@ def _open(source: str, filesystem: pafs.FileSystem, folder: str, kind: str) -> t
     return table, flags
 
 
+def _csv_format(config: LakeConfig) -> ds.CsvFileFormat:
+    """Names and classes are text: read as a number, 007 would be 7."""
+    texts = [config.record_id, config.person, config.block, config.split, *config.roles()]
+    return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types={name: pa.string() for name in texts if name}))
+
+
 def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[str]:
     """The table's files below a folder (payload files may lie beside them), or the one file that `folder` is."""
     if filesystem.get_file_info(folder).type == pafs.FileType.File:
         return [folder]
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     files = [file.path for file in found if file.type == pafs.FileType.File and file.path.endswith(f".{suffix}")]
-    shown = sorted(path for path in files if not PurePosixPath(path).name.startswith(("_", ".")))
+    hidden = ("_", ".")  # _temporary, _delta_log, .crc: what other programs leave for themselves
+    shown = sorted(
+        path for path in files if not any(part.startswith(hidden) for part in PurePosixPath(path.removeprefix(folder)).parts)
+    )
     if not shown:
         raise DataError(f"expected files named *.{suffix} are missing; check `source` and `format`")
     return shown
@@ -198,8 +224,8 @@ def _found_classes(table: ds.Dataset, name: str, source: str) -> tuple[str, ...]
         found |= set(_texts(batch.column(0), name, source))
         if len(found) > MAX_CLASSES:
             raise DataError(f"{source}: column {name!r} has more than {MAX_CLASSES} classes: not an attribute")
-    numbers = all(value.lstrip("-").isdigit() for value in found)
-    return tuple(sorted(found, key=int) if numbers else sorted(found))
+    numbers = all(re.fullmatch(r"-?[0-9]+", value) for value in found)
+    return tuple(sorted(found, key=lambda value: (int(value), value)) if numbers else sorted(found))
 
 
 def _texts(column: pa.Array, name: str, source: str) -> list[str]:
@@ -225,6 +251,7 @@ class _Lake:
     config: LakeConfig
     payload: Payload
     classes: Mapping[str, tuple[str, ...]]
+    split_of_person: dict[str, str] = field(default_factory=dict)
 
     def batches(self, table: ds.Dataset, quarantine: Quarantine) -> Iterator[RawRecords]:
         """The records of one file after the other, files by name."""
@@ -237,10 +264,8 @@ class _Lake:
                 schema=table.schema, columns=sorted(columns), batch_size=RECORDS_AT_ONCE, batch_readahead=1, fragment_readahead=1
             )
             while True:
-                try:
+                with _table_errors(f"{self.source}, {place}", config.format):
                     batch = next(batches, None)
-                except (pa.ArrowException, OSError):
-                    raise DataError(f"{self.source}, {place}: is damaged: not readable as {config.format}; restore it") from None
                 if batch is None:
                     break
                 yield self._records(batch, place, row, quarantine)
@@ -263,6 +288,9 @@ class _Lake:
         splits = texts(config.split) if config.split else [split_of(config.split_seed, person) for person in persons]
         if not set(splits) <= set(SPLITS):
             raise DataError(f"{place}: column {config.split!r}: expected {' or '.join(SPLITS)} in every record")
+        for person, split in zip(persons, splits, strict=True):
+            if self.split_of_person.setdefault(person, split) != split:
+                raise DataError(f"{place}: column {config.split!r}: a person is in train and in test; keep people together")
         blocks = texts(config.block) if config.block else persons
 
         def chosen(values: list[Any]) -> tuple[Any, ...]:
@@ -325,8 +353,10 @@ class _Lake:
             try:
                 with self.filesystem.open_input_stream(f"{self.folder}/{path}", compression=None) as stream:
                     data = stream.read(MAX_FILE_BYTES + 1)
-            except (OSError, pa.ArrowException):
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
                 raise DataError("has a path to no readable file") from None
+            except OSError as error:
+                raise StorageError(f"{self.source}: a payload cannot be read now ({error.strerror}); run again") from None
         if len(data) > MAX_FILE_BYTES:
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
         return data

@@ -33,7 +33,7 @@ class FaceNetConfig:
     """Which weights, and which part of an image."""
 
     weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
-    digest: str | None = None  # SHA-256 of that file
+    digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, where you want to pin them
     pretrained: Literal["vggface2", "casia-webface"] = "vggface2"
     crop: int | None = SIDE  # pixels around the centre; null: the largest square. Scaled to 160×160 where it is another size
     batch_size: int = 32
@@ -88,7 +88,7 @@ def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8
     top, left = (height - side) // 2, (width - side) // 2
     cut = pixels[top : top + side, left : left + side]
     if side == SIDE:
-        return cut
+        return cut.copy()  # a view would keep the whole image in memory
     return np.asarray(Image.fromarray(cut).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
@@ -97,7 +97,7 @@ def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
     from facenet_pytorch import InceptionResnetV1
 
     if config.weights is None:
-        return _download(InceptionResnetV1, config.pretrained)
+        return _download(InceptionResnetV1, config)
     state, digest = _read_weights(Path(config.weights), config.digest)
     with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
         model: torch.nn.Module = InceptionResnetV1(classify=False)
@@ -122,7 +122,8 @@ def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Te
         raise DataError(f"{path}: is damaged or no safetensors file; other formats can run code and are not read") from None
 
 
-def _download(network: Any, name: str) -> tuple[torch.nn.Module, str]:
+def _download(network: Any, config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
+    name = config.pretrained
     try:
         with torch.random.fork_rng():  # building the network draws weights that the download replaces
             model: torch.nn.Module = network(pretrained=name, classify=False)
@@ -133,7 +134,10 @@ def _download(network: Any, name: str) -> tuple[torch.nn.Module, str]:
             f"is internet, run `python -c \"from facenet_pytorch import InceptionResnetV1 as N; N(pretrained='{name}')\"` and "
             "bring ~/.cache/torch/checkpoints here; or set extractor.facenet.weights and .digest to a safetensors file"
         ) from None
-    return model, state_digest(model.state_dict())
+    found = state_digest(model.state_dict())
+    if config.digest not in (None, found):
+        raise ChecksumMismatch(f"FaceNet's weights {name!r}: expected SHA-256 {config.digest} of the tensors, found {found}")
+    return model, found
 
 
 def state_digest(state: Mapping[str, torch.Tensor]) -> str:

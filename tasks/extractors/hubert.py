@@ -5,7 +5,7 @@ model's own sampling rate. `as_published: true` repeats what the paper's feature
 they were 16-kHz ones, cut or padded with zeros to 30,000.
 """
 
-import contextlib
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from tasks.compat import repair
 from tasks.extractors.base import Finished, autocast, in_order
 from tasks.payloads import Payload, PayloadKind, Payloads
 from tasks.sounds import decode_sound, resampled, sound_seconds
-from tasks.storage import digest, file_digest, read_json
+from tasks.storage import file_digest, read_json
 
 HUBERT_BASE = "facebook/hubert-base-ls960"
 HUBERT_BASE_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
-# That revision holds a pickle only; it is loaded because this is its digest.
+# That revision holds a pickle only; it is opened because this is its digest.
 HUBERT_BASE_DIGEST = "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm")
 FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "pytorch_model.bin")
@@ -40,7 +40,7 @@ class HubertConfig:
 
     model: str = HUBERT_BASE  # a hub id, or a local folder
     revision: str | None = HUBERT_BASE_REVISION  # the commit of a hub id
-    pickle_digest: str | None = HUBERT_BASE_DIGEST  # SHA-256 of pytorch_model.bin, without which a pickle is not opened
+    digest: str | None = HUBERT_BASE_DIGEST  # SHA-256 of the weights, whichever model it is; asked for when it is missing
     layer: int = -1  # of the hidden states: 0 what enters the transformer, -1 the last
     pooling: Literal["mean", "max", "mean_std"] = "mean"
     unit_length: bool = True
@@ -62,9 +62,9 @@ class Hubert:
         folder = _model_folder(config)
         self._config = config
         self._device = device
+        self.weights_digest = _checked_digest(folder, config.digest)
         self.model, self._rate = _load_model(folder, config)
         self.model = self.model.to(device).eval()
-        self.weights_digest = digest(folder)
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
         del payload
@@ -147,42 +147,54 @@ def _model_folder(config: HubertConfig) -> Path:
             raise DataError(f"{folder}: expected folder with config.json and model.safetensors is missing")
         return folder
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     def fetch(local_only: bool) -> Path:
         files = list(FILES)
         return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=files, local_files_only=local_only))
 
-    with contextlib.suppress(LocalEntryNotFoundError):
-        return fetch(local_only=True)  # a pinned commit does not change: no need to ask anybody
-    try:
-        return fetch(local_only=False)
-    except Exception as error:  # noqa: BLE001
-        # Offline, behind a proxy, no such repository: the way out is the same.
-        raise DataError(
-            f"model {config.model} at revision {config.revision} is not on this machine and cannot be downloaded "
-            f"({type(error).__name__}). Where there is internet, run `hf download {config.model} --revision {config.revision} "
-            "--local-dir FOLDER`, bring the folder here and set extractor.hubert.model to it; or use `extractor: logmel`, which "
-            "needs no weights"
-        ) from None
+    failure = "no weights among its files"
+    for local_only in (True, False):  # a pinned commit does not change: what is here need not be asked for
+        try:
+            folder = fetch(local_only)
+        except Exception as error:  # noqa: BLE001
+            failure = type(error).__name__  # offline, behind a proxy, no such repository: the way out is the same
+        else:
+            if _weights(folder):  # else the download was interrupted
+                return folder
+    raise DataError(
+        f"model {config.model} at revision {config.revision} is not on this machine and cannot be downloaded "
+        f"({failure}). Where there is internet, run `hf download {config.model} --revision {config.revision} "
+        "--local-dir FOLDER`, bring the folder here and set extractor.hubert.model to it; or use `extractor: logmel`, which "
+        "needs no weights"
+    )
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The files that hold the weights: safetensors, or else a pickle."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model.bin"))
+
+
+def _checked_digest(folder: Path, pinned: str | None) -> str:
+    """SHA-256 of the weights, which must be the pinned one: other weights are other features, and a pickle can run code."""
+    files = _weights(folder)
+    if not files:
+        raise DataError(f"{folder}: expected model.safetensors; found no weights")
+    digests = [file_digest(file) for file in files]
+    found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    if found != pinned:
+        raise ChecksumMismatch(
+            f"{files[0]}: expected weights with SHA-256 {pinned}, found {found}; if you trust them, write that under "
+            "extractor.hubert.digest"
+        )
+    return found
 
 
 def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
-    """The model without its head, and its sampling rate. Pickles are opened only when their digest is the pinned one."""
+    """The model without its head, and its sampling rate."""
     repair()
     from transformers import AutoConfig, AutoModel
 
-    safe = any(folder.glob("*.safetensors"))
-    pickle = folder / "pytorch_model.bin"
-    if not safe and pickle.is_file():
-        found = file_digest(pickle)
-        if found != config.pickle_digest:
-            raise ChecksumMismatch(
-                f"{pickle}: a pickle can run code, and this one's SHA-256 is not the pinned one ({found}); convert it to "
-                "safetensors where that is safe, or pin it in extractor.hubert.pickle_digest"
-            )
-    elif not safe:
-        raise DataError(f"{folder}: expected model.safetensors; found no weights")
+    safe = any(file.suffix == ".safetensors" for file in _weights(folder))
     try:
         description = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if description.model_type not in MODEL_TYPES:

@@ -37,6 +37,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
         shutil.copy(PROJECT / name, folder / name)
     real = {"motionsense": {"private": ["gender", "id"], "useful": ["activity"]}}
+    real["calls"] = {
+        "reader": "lake",
+        "private": ["a"],
+        "useful": ["b"],
+        "record_id": "i",
+        "payload": ["x"],
+        "source": "s3://lake",
+    }
     # One method: half the processes to start.
     write_params(folder, methods=["pass_substitution"], dataset=TINY["dataset"] | real)
     _run(folder, "git", "init", "--quiet", "--initial-branch=main")
@@ -134,6 +142,10 @@ def test_raw_data_are_added_versioned_and_reproduced(repository: Path, tmp_path:
     command = str(BIN / "pass-pipeline")
     assert "expected a folder" in _run(repository, command, "datasets", "add", "motionsense", str(tmp_path / "none"), code=2)
     assert "not generated here: motionsense" in _run(repository, command, "datasets", "add", "synthetic_motion", str(raw), code=2)
+    assert "calls.source: empty it first" in _run(repository, command, "datasets", "add", "calls", str(raw), code=2)
+    direct = ("python", "-m", "tasks", "ingest", "--dataset", "calls")
+    assert "leave source empty" in _run(repository, *direct, code=2)
+    assert "single files" in _run(repository, command, "datasets", "add", "motionsense", "https://example.org/x", code=2)
     added = _run(repository, command, "datasets", "add", "motionsense", str(raw))
     assert "never pushed" in added
     pointer = yaml.safe_load((repository / "data" / "raw" / "motionsense.dvc").read_text())

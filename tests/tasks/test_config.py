@@ -47,6 +47,7 @@ from tests.conftest import PROJECT, write_params
         ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected 0 or more"),
         ("dataset.mine={private: [a], useful: [b], reader: nope}", r"dataset\.mine: unknown name 'nope' in datasets.*lake"),
         ("dataset.mine={private: [a], useful: [b], reader: lake}", r"dataset\.mine: expected the columns `record_id`"),
+        ("dataset.My-Calls={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"name of small letters"),
         ("dataset.celeba={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"celeba\.reader: .*rename"),
     ],
 )

@@ -29,7 +29,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _hubert(model: Path, **settings: Any) -> Any:
-    return hubert.EXTRACTOR.load(hubert.HubertConfig(model=str(model), **settings), CPU)
+    weights = model / "model.safetensors"
+    pinned = {"digest": file_digest(weights) if weights.exists() else None} | settings
+    return hubert.EXTRACTOR.load(hubert.HubertConfig(model=str(model), **pinned), CPU)
 
 
 @torch.inference_mode()
@@ -112,8 +114,10 @@ def test_missing_or_hostile_hubert_models_are_refused(model: Path, tmp_path: Pat
     with pytest.raises(DataError, match=r"expected model\.safetensors; found no weights"):
         _hubert(pickled)
     (pickled / "pytorch_model.bin").write_bytes(b"a pickle that would run code")
-    with pytest.raises(ChecksumMismatch, match="a pickle can run code"):
+    with pytest.raises(ChecksumMismatch, match=r"pytorch_model\.bin: expected weights with SHA-256 None, found [0-9a-f]{64}"):
         _hubert(pickled)
+    with pytest.raises(ChecksumMismatch, match="expected weights with SHA-256 0622"):  # HuBERT-base's, the default
+        hubert.EXTRACTOR.load(hubert.HubertConfig(model=str(model)), CPU)
     (pickled / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(DataError, match="is damaged or no model"):
         _hubert(pickled)
@@ -124,9 +128,13 @@ def test_hub_id_at_a_pinned_commit_is_found_offline(model: Path, tmp_path: Path,
     shutil.copytree(model, tmp_path / "models--some--hubert" / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    loaded = hubert.EXTRACTOR.load(hubert.HubertConfig(model="some/hubert", revision=commit), CPU)
+    config = hubert.HubertConfig(model="some/hubert", revision=commit, digest=file_digest(model / "model.safetensors"))
     clip = sound(0.3)
+    loaded = hubert.EXTRACTOR.load(config, CPU)
     assert (loaded.features([clip], 1, _ignore) == _hubert(model).features([clip], 1, _ignore)).all()
+    (tmp_path / "models--some--hubert" / "snapshots" / commit / "model.safetensors").unlink()  # an interrupted download
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        hubert.EXTRACTOR.load(config, CPU)
 
 
 def test_pinned_pickle_loads_like_safetensors(model: Path, tmp_path: Path) -> None:
@@ -135,7 +143,7 @@ def test_pinned_pickle_loads_like_safetensors(model: Path, tmp_path: Path) -> No
 
     (tmp_path / "config.json").write_text((model / "config.json").read_text())
     torch.save(load_file(model / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    loaded = _hubert(tmp_path, pickle_digest=file_digest(tmp_path / "pytorch_model.bin"))
+    loaded = _hubert(tmp_path, digest=file_digest(tmp_path / "pytorch_model.bin"))
     clip = sound(0.3)
     assert loaded.features([clip], 1, _ignore) == pytest.approx(_hubert(model).features([clip], 1, _ignore), abs=1e-6)
 

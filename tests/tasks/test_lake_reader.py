@@ -82,7 +82,7 @@ def test_formats_and_file_systems_give_the_same_records(tmp_path: Path, kind: st
 
 
 def test_shape_split_block_and_classes_can_be_told(tmp_path: Path) -> None:
-    table = _table().append_column("part", pa.array(["test" if k % 4 == 0 else "train" for k in range(N)]))
+    table = _table().append_column("part", pa.array(["test" if k % 13 < 3 else "train" for k in range(N)]))
     _write_hive(table, tmp_path)
     records, reading, _ = read_everything(
         "lake", tmp_path, **COLUMNS, split="part", block="day", payload_shape=(2, 3), classes={"topic": ("2", "0", "1")}
@@ -90,7 +90,7 @@ def test_shape_split_block_and_classes_can_be_told(tmp_path: Path) -> None:
     assert records.payloads.shape == (N, 2, 3)
     assert reading.classes["topic"] == ("2", "0", "1")
     assert set(records.blocks) == {"2026-11-01", "2026-11-02", "2026-11-03"}
-    assert records.splits.count("test") == 10
+    assert records.splits.count("test") == 10  # three of thirteen customers
 
 
 @pytest.mark.parametrize("as_path", [False, True])
@@ -178,13 +178,47 @@ def test_missing_values_and_floats_are_no_classes(tmp_path: Path) -> None:
         read_everything("lake", tmp_path, **COLUMNS)
 
 
+def test_csv_names_and_classes_are_text(tmp_path: Path) -> None:
+    """Read as numbers, 007 and 7 would be one record, and a word in the second file would stand in an error."""
+    rows = "\n".join(f"{call},c{k},{gender},{topic},1.5" for k, (call, gender, topic) in enumerate(
+        [("007", "f", "01"), ("7", "m", "1"), ("8", "f", "1"), ("9", "m", "01")] * 1))  # fmt: skip
+    (tmp_path / "a.csv").write_text(f"call,customer,gender,topic,x\n{rows}\n")
+    settings = COLUMNS | {"format": "csv", "payload": ("x",)}
+    records, reading, _ = read_everything("lake", tmp_path, **settings)
+    assert records.record_ids == ("007", "7", "8", "9")
+    assert reading.classes["topic"] == ("01", "1")
+    (tmp_path / "b.csv").write_text("call,customer,gender,topic,x\n10,c9,f,1,CANARY\n")
+    with pytest.raises(DataError, match="not readable as csv") as error:
+        read_everything("lake", tmp_path, **settings)
+    assert "CANARY" not in str(error.value)
+
+
+def test_what_other_programs_left_is_not_read(tmp_path: Path) -> None:
+    pq.write_table(_table(), tmp_path / "a.parquet")
+    for folder in ("_temporary/0", ".staging"):
+        (tmp_path / folder).mkdir(parents=True)
+        pq.write_table(_table(), tmp_path / folder / "b.parquet")
+    assert len(read_everything("lake", tmp_path, **COLUMNS)[0]) == N
+
+
+def test_person_in_both_splits_is_refused(tmp_path: Path) -> None:
+    table = _table().append_column("part", pa.array(["test" if k % 2 else "train" for k in range(N)]))
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a person is in train and in test"):
+        read_everything("lake", tmp_path, **COLUMNS, split="part")
+
+
 def test_damaged_table_file_ends_the_run(tmp_path: Path) -> None:
     pq.write_table(_table(), tmp_path / "a.parquet")
     pq.write_table(_table(), tmp_path / "b.parquet", compression="none")
     data = bytearray((tmp_path / "b.parquet").read_bytes())
     data[4:400] = b"\xff" * 396
     (tmp_path / "b.parquet").write_bytes(data)
-    with pytest.raises(DataError, match=r"b\.parquet|parquet"):
+    for settings in (COLUMNS, COLUMNS | {"classes": {"gender": ("f", "m"), "topic": ("0", "1", "2")}}):
+        with pytest.raises(DataError, match=r"not readable as parquet"):
+            read_everything("lake", tmp_path, budget=5, **settings)
+    (tmp_path / "b.parquet").write_bytes(bytes(data[:300]))
+    with pytest.raises(DataError, match=r"not readable as parquet"):
         read_everything("lake", tmp_path, budget=5, **COLUMNS)
 
 
@@ -196,6 +230,7 @@ def test_damaged_table_file_ends_the_run(tmp_path: Path) -> None:
         ({"payload_is_path": True}, "expected payload_kind image or audio"),
         ({"pass_through": ("gender",)}, "may not leave as it is: gender"),
         ({"pass_through": ("customer", "day")}, "may not leave as it is: customer"),
+        ({"pass_through": ("session",), "block": "session"}, "may not leave as it is: session"),
         ({"useful": ("split",)}, "an attribute may not be called"),
     ],
 )

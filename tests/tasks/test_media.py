@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from pass_core.errors import DataError
 from tasks.encoded import check_encoded, strip_encoded
 from tasks.images import decode_image
-from tasks.sounds import decode_sound, resampled
+from tasks.sounds import decode_sound, resampled, sound_seconds
 from tests.media import picture, sound
 
 CANARY = b"CANARY"
@@ -85,7 +85,7 @@ def test_sound_loses_tags_but_no_sample(form: str) -> None:
         file.title, file.comment = "CANARY title", "CANARY comment"
         file.write(samples)
     data = buffer.getvalue()
-    data += struct.pack("<4sI", b"LIST", 6) + CANARY if form == "WAV" else b"TAG" + CANARY + bytes(119)
+    data += struct.pack("<4sI", b"LIST", 6) + CANARY if form == "WAV" else b"APETAGEX" + CANARY
     assert CANARY in data
     stripped = strip_encoded("audio", data)
     assert CANARY not in stripped
@@ -109,13 +109,37 @@ def test_first_channel_is_taken_and_numbers_are_checked() -> None:
 
 def test_endless_and_empty_sounds_are_refused() -> None:
     with pytest.raises(DataError, match="lasts longer than 600 seconds"):
-        decode_sound(sound(601, rate=100))
+        decode_sound(sound(601, rate=4_000))
+    with pytest.raises(DataError, match="has a sampling rate of 44101: expected a usual one"):
+        decode_sound(sound(0.01, rate=44_101))  # whose resampling filter would take gigabytes
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros((8_000 * 500, 16), dtype=np.int16), 8_000, format="WAV")
+    with pytest.raises(DataError, match="holds more than 60 million samples"):
+        decode_sound(buffer.getvalue())
     with pytest.raises(DataError, match="holds no samples"):
         decode_sound(sound(0))
     buffer = io.BytesIO()
     soundfile.write(buffer, np.zeros(100), 8_000, format="AIFF")
-    with pytest.raises(DataError, match="is AIFF: expected WAV or FLAC"):
+    with pytest.raises(DataError, match="is AIFF PCM_16: expected WAV or FLAC of plain samples"):
         decode_sound(buffer.getvalue())
+
+
+def test_header_that_contradicts_itself_is_refused() -> None:
+    data = bytearray(sound(0.1))
+    data[32:34] = struct.pack("<H", 8)  # four times the bytes per sample
+    with pytest.raises(DataError):
+        decode_sound(bytes(data))
+    for form in ("WAV", "FLAC"):
+        assert sound_seconds(sound(0.1, form=form)) == pytest.approx(0.1)
+
+
+def test_sixteen_bit_grey_keeps_its_shades() -> None:
+    ramp = np.linspace(0, 65_535, 256).astype(np.uint16).reshape(16, 16)
+    buffer = io.BytesIO()
+    Image.fromarray(ramp).save(buffer, "PNG")
+    decoded = decode_image(buffer.getvalue())
+    assert len(np.unique(decoded)) == 256
+    assert decoded.max() == 255
 
 
 def test_resampling_keeps_the_tone() -> None:

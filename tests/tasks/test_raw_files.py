@@ -9,6 +9,7 @@ import pytest
 
 import tasks.raw_files
 from pass_core.errors import DataError
+from pass_core.randomness import stream
 from tasks.raw_files import RawFiles
 
 
@@ -100,12 +101,15 @@ def test_damaged_or_other_archive_is_named(tmp_path: Path, name: str, content: b
         RawFiles(tmp_path)
 
 
-def test_damaged_member_is_an_error_of_that_member(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_damaged_member_is_an_error_of_that_member(tmp_path: Path, method: int) -> None:
     path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("one.txt", b"ONE" * 100)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("one.txt", stream(1, "member").bytes(300))
         archive.writestr("two.txt", b"TWO" * 100)
-    path.write_bytes(path.read_bytes().replace(b"ONEONE", b"ONEOWE", 1))
+    data = bytearray(path.read_bytes())
+    data[80:120] = bytes(40)  # inside the first member
+    path.write_bytes(data)
     with RawFiles(tmp_path) as files:
         assert files.read("two.txt") == b"TWO" * 100
         with pytest.raises(DataError, match="damaged inside its archive"):
