@@ -12,7 +12,7 @@ help:  ## list the targets
 
 demo: $(VENV)/.installed  ## protect and audit the embedded data set (a few minutes)
 	@echo "== Protecting the embedded data set, then attacking the result =="
-	$(BIN)/pass-pipeline run --dataset synthetic_motion --method pass_substitution --root data/runs/demo
+	$(BIN)/pass-pipeline run --dataset synthetic_motion --method pass_substitution --method transport_substitution --root data/runs/demo
 
 test: $(VENV)/.installed-dev  ## lint, types, import contracts and tests
 	$(BIN)/ruff check .

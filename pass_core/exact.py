@@ -11,7 +11,7 @@ import numpy as np
 
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, one_hot
 from pass_core.draws import inverse_cdf, uniform_words
-from pass_core.substitution import SubstitutionChannel
+from pass_core.substitution import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class ChannelLaw:
     @property
     def record_information(self) -> float:
         """I(X';X) = H(X') − H(X'|X), nats."""
-        return _entropy(self.donor_marginal) - self.row_entropy
+        return entropy(self.donor_marginal) - self.row_entropy
 
 
 def channel_law(
-    channel: SubstitutionChannel,
+    channel: Channel,
     features: FloatArray,
     labels: Mapping[str, IntArray],
     attributes: tuple[Attribute, ...],
@@ -85,6 +85,7 @@ def substitution_confusion(joint: DoubleArray, donor_labels: IntArray) -> Double
     return shares
 
 
-def _entropy(distribution: DoubleArray) -> float:
+def entropy(distribution: DoubleArray) -> float:
+    """H of a distribution, nats."""
     held = distribution[distribution > 0]
     return float(-(held * np.log(held)).sum())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.data import FloatArray
+from pass_core.draws import inverse_cdf, uniform_words
 
 # Rows are scored in padded blocks of one fixed size: the last bits of a float32 product depend on the matrix's shape,
 # and a draw must not depend on how many records happen to stand beside it.
@@ -21,9 +23,29 @@ def log_probabilities(embedded: Tensor, donors: Tensor, temperature: float) -> T
     return F.log_softmax(cosine / temperature, dim=1)
 
 
+class Channel(Protocol):
+    """P(x'|x) over a pool of donors, however it was learnt."""
+
+    @property
+    def pool_size(self) -> int:
+        """Number of donors."""
+
+    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records."""
+
+
+def padded_blocks(features: FloatArray, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Yields (rows, block): `BLOCK_ROWS` records each, the last ones followed by zeros."""
+    for start in range(0, len(features), BLOCK_ROWS):
+        rows = slice(start, min(start + BLOCK_ROWS, len(features)))
+        padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
+        padded[: rows.stop - rows.start] = features[rows]
+        yield rows, torch.from_numpy(padded).to(device)
+
+
 @dataclass(frozen=True)
 class SubstitutionChannel:
-    """A learnt channel: encoder f in evaluation mode, one embedding g per donor, temperature τ."""
+    """PASS's channel: encoder f in evaluation mode, one embedding g per donor, temperature τ."""
 
     encoder: nn.Module
     donors: Tensor  # (pool, dim)
@@ -34,14 +56,14 @@ class SubstitutionChannel:
         return len(self.donors)
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records."""
-        device = self.donors.device
         self.encoder.eval()
-        for start in range(0, len(features), BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, len(features)))
-            padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
-            padded[: rows.stop - rows.start] = features[rows]
+        for rows, block in padded_blocks(features, self.donors.device):
             with torch.inference_mode():
-                embedded = self.encoder(torch.from_numpy(padded).to(device))
-                scores = log_probabilities(embedded, self.donors, self.temperature).exp()
+                scores = log_probabilities(self.encoder(block), self.donors, self.temperature).exp()
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
+
+
+def draw_substitutes(channel: Channel, features: FloatArray, donor_features: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Features of a freshly drawn donor for every record (experiments and attacks only: releases draw by key)."""
+    donors = [inverse_cdf(p, uniform_words(rng, len(p))) for _, p in channel.blocks(features)]
+    return donor_features[np.concatenate(donors)] if donors else features

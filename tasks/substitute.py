@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
-from pass_core.substitution import SubstitutionChannel
+from pass_core.substitution import Channel
 from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
@@ -100,7 +100,7 @@ def _release_split(
 
 
 def draw_donors(
-    channel: SubstitutionChannel,
+    channel: Channel,
     features: FloatArray,
     record_ids: list[str],
     key: bytes,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.epochs import OnEpoch
-from pass_core.substitution import SubstitutionChannel
+from pass_core.substitution import Channel
 from pass_core.training import TrainConfig
 
 
@@ -27,7 +27,7 @@ class Fitted(Protocol):
     """A protector that was learnt: small, frozen, saved as tensors."""
 
     @property
-    def channel(self) -> SubstitutionChannel | None:
+    def channel(self) -> Channel | None:
         """P(x'|x) over the pool for methods that substitute by donors, None for those that make new records."""
 
     def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pass_core.data import FloatArray, Records, with_role
-from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.data import FloatArray, Records, one_hot, with_role
 from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError, MethodError
-from pass_core.losses import general_loss, private_loss, useful_loss
+from pass_core.exact import entropy
+from pass_core.losses import bound_constant
 from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
+from pass_core.objective import Objective
 from pass_core.randomness import torch_generator
-from pass_core.substitution import SubstitutionChannel, log_probabilities
+from pass_core.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.training import TrainConfig, minimise
 
 
@@ -57,8 +58,7 @@ class FittedPass:
     donor_features: FloatArray  # (pool, *shape)
 
     def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
-        donors = [inverse_cdf(p, uniform_words(rng, len(p))) for _, p in self.channel.blocks(features)]
-        return self.donor_features[np.concatenate(donors)] if donors else features
+        return draw_substitutes(self.channel, features, self.donor_features, rng)
 
     def state_dict(self) -> dict[str, Tensor]:
         encoder = {f"encoder.{name}": value for name, value in self.channel.encoder.state_dict().items()}
@@ -82,6 +82,8 @@ class PassSubstitution:
     ) -> FittedPass:
         """Minimises Σ L_S + λ Σ L_U + μ L_X (eq. 3 with the signs of its proof) over the encoder f and the donors' embeddings g.
 
+        Told per epoch: every term, and `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9).
+
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
         """
@@ -96,21 +98,23 @@ class PassSubstitution:
         donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
         features = torch.from_numpy(data.features).to(setting.device)
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(setting.device) for a in private + useful}
-        donor_labels = {a.name: torch.from_numpy(setting.pool.labels[a.name]).to(setting.device) for a in useful}
         for attribute in useful:
             if not np.isin(data.labels[attribute.name], setting.pool.labels[attribute.name]).all():
                 raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.donors")
 
+        carried = tuple(
+            torch.from_numpy(one_hot(setting.pool.labels[a.name], a.n_classes).T.astype(np.float32)).to(setting.device)
+            for a in useful
+        )
+        objective = Objective(tuple(a.n_classes for a in private), carried, useful_weight, general_weight, config.temperature)
+        entropies = [entropy(np.bincount(data.labels[a.name]) / len(data)) for a in useful]
+        constant = bound_constant(len(private), len(setting.pool), entropies, useful_weight, general_weight)
+        names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "general"]
+
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            log_p = log_probabilities(encoder(features[rows]), donors, config.temperature)
-            terms = {f"private_{a.name}": private_loss(log_p, labels[a.name][rows], a.n_classes) for a in private}
-            terms |= {
-                f"useful_{a.name}": useful_loss(log_p, labels[a.name][rows], donor_labels[a.name], a.n_classes) for a in useful
-            }
-            general = general_loss(log_p)
-            total = sum((terms[f"private_{a.name}"] for a in private), start=general_weight * general)
-            total = sum((useful_weight * terms[f"useful_{a.name}"] for a in useful), start=total)
-            return {"total": total, **terms, "general": general}
+            classes = [[labels[a.name][rows] for a in kind] for kind in (private, useful)]
+            total, terms = objective(encoder(features[rows]), donors, *classes)
+            return {"total": total, **dict(zip(names, terms, strict=True)), "bound": total.detach() + constant}
 
         encoder.train()
         minimise(batch_loss, [*encoder.parameters(), donors], len(data), training, generator, on_epoch)

@@ -110,7 +110,7 @@ def test_pass_hides_the_private_and_keeps_the_useful(rng: np.random.Generator) -
     assert abs(((released[:, 0] > 0) == data.labels["s"]).mean() - 0.5) < 0.1
     assert [epoch.number for epoch in seen] == list(range(1, 31))
     assert seen[-1].terms["total"] < seen[0].terms["total"]
-    assert set(seen[0].terms) == {"total", "private_s", "useful_u", "general"}
+    assert set(seen[0].terms) == {"total", "private_s", "useful_u", "general", "bound"}
 
 
 def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:

@@ -184,5 +184,5 @@ def test_clone_reproduces_every_committed_digest(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     _run(tmp_path, "git", "clone", "--quiet", str(PROJECT), str(clone))
     output = _run(clone, "dvc", "repro")
-    assert len(_stages_run(output)) == 13
+    assert len(_stages_run(output)) == 17
     assert _run(clone, "git", "diff", "--", "dvc.lock") == ""

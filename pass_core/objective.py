@@ -1,0 +1,157 @@
+"""The PASS objective of a batch with its gradient, in few passes over the (batch, pool) matrix, and in little memory.
+
+With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂L/∂z = P ⊙ (G − ⟨P, G⟩) with G = ∂L/∂P:
+
+    L_S(i)   ln q_s(d)/B for a record of class s          q_s is the class's mean row; constants cancel in the bracket
+    L_U(j)   −ln|U_j|/B · 1[U'_j(d) = U_j(x)]/A_j(x)      A_j is the probability of the record's own class
+    L_X      −ln P/B
+
+The first two are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to −μ ln P/B. One
+matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every operation.
+`pass_core.losses` has the same terms one by one, as the reference.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pass_core.losses import SMALLEST_PROBABILITY
+
+ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass
+SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends at 1e-38
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Σ L_S + λ Σ L_U + μ L_X over a pool (eq. 3 with the signs of its proof)."""
+
+    private_classes: tuple[int, ...]  # number of classes of each private attribute
+    useful_donors: tuple[Tensor, ...]  # indicators (classes, pool) of the donors' class, per useful attribute
+    useful_weight: float
+    general_weight: float
+    temperature: float
+
+    def __call__(
+        self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute.
+
+        `terms` holds every L_S, every L_U and L_X, in this order, without gradient.
+        """
+        unit = F.normalize(embedded, dim=1), F.normalize(donors, dim=1)
+        total, terms = _ObjectiveFunction.apply(*unit, tuple(private), tuple(useful), self)  # type: ignore[no-untyped-call]
+        return total, terms
+
+
+class _ObjectiveFunction(torch.autograd.Function):
+    """Computes ∂L/∂z with L: backward is two matrix products."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, g: Tensor, private: tuple[Tensor, ...], useful: tuple[Tensor, ...], parts: Objective
+    ) -> tuple[Tensor, Tensor]:
+        log_p, law = _first_pass(f, g, private, parts)
+        terms, table, weights, faint = _terms(log_p, law, private, useful, parts)
+        corrections = [_faint_gradient(log_p, *each, parts) for each in zip(faint, useful, parts.useful_donors, strict=True)]
+        _gradient_in_place(log_p, table, weights, parts)
+        for rows, correction in zip(faint, corrections, strict=True):
+            log_p[rows] += correction
+        ctx.save_for_backward(log_p, f, g)  # by now ∂L/∂z
+        ctx.temperature = parts.temperature
+        ctx.mark_non_differentiable(terms)
+        n_private = len(private)
+        total = terms[:n_private].sum() + parts.useful_weight * terms[n_private:-1].sum() + parts.general_weight * terms[-1]
+        return total, terms
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_z, f, g = ctx.saved_tensors
+        scale = grad_total / ctx.temperature
+        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchLaw:
+    """What one pass over the batch tells."""
+
+    class_means: list[Tensor]  # (classes, pool) per private attribute; zero for an absent class
+    class_shares: list[Tensor]  # (classes,)
+    masses: list[Tensor]  # (batch, classes) per useful attribute: P(U' = u | x)
+    row_entropy: Tensor  # mean H(X'|X)
+
+
+def _chunks(batch: int) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS_AT_ONCE, batch)) for start in range(0, batch, ROWS_AT_ONCE))
+
+
+def _first_pass(f: Tensor, g: Tensor, private: tuple[Tensor, ...], parts: Objective) -> tuple[Tensor, _BatchLaw]:
+    """ln P of the batch, and its class means, useful masses and entropy."""
+    batch, pool = len(f), len(g)
+    members = [F.one_hot(labels, n).to(f.dtype) for labels, n in zip(private, parts.private_classes, strict=True)]
+    sums = [f.new_zeros(n, pool) for n in parts.private_classes]
+    masses = [f.new_empty(batch, len(donors)) for donors in parts.useful_donors]
+    log_p = f.new_empty(batch, pool)
+    entropy = f.new_zeros((), dtype=torch.float64)
+    scaled = g.T / parts.temperature
+    for rows in _chunks(batch):
+        log_p[rows] = F.log_softmax(f[rows] @ scaled, dim=1)
+        p = log_p[rows].exp()
+        for total, member in zip(sums, members, strict=True):
+            total.addmm_(member[rows].T, p)
+        for mass, donors in zip(masses, parts.useful_donors, strict=True):
+            mass[rows] = p @ donors.T
+        entropy -= torch.dot(p.view(-1), log_p[rows].reshape(-1)).double()
+    counts = [member.sum(dim=0) for member in members]
+    means = [total / count.clamp_min(1)[:, None] for total, count in zip(sums, counts, strict=True)]
+    return log_p, _BatchLaw(means, [count / batch for count in counts], masses, (entropy / batch).to(f.dtype))
+
+
+def _terms(
+    log_p: Tensor, law: _BatchLaw, private: tuple[Tensor, ...], useful: tuple[Tensor, ...], parts: Objective
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """The terms; the table (k, pool) and weights (batch, k) whose product is G but for L_X; rows to correct per useful one."""
+    batch = len(log_p)
+    terms, table, weights, faint = [], [], [], []
+    for labels, means, shares in zip(private, law.class_means, law.class_shares, strict=True):
+        logs = means.clamp_min(SMALLEST_PROBABILITY).log()
+        terms.append((shares * (means * logs).sum(dim=1)).sum())
+        table.append(logs / batch)
+        weights.append(F.one_hot(labels, len(means)).to(log_p.dtype))
+    for labels, masses, donors in zip(useful, law.masses, parts.useful_donors, strict=True):
+        own = masses.gather(1, labels[:, None])[:, 0]
+        rows = torch.nonzero(own < SMALLEST_MASS)[:, 0]
+        logs = own.clamp_min(SMALLEST_MASS).log()
+        logs[rows] = torch.logsumexp(_matching(log_p[rows], labels[rows], donors), dim=1)
+        terms.append(-math.log(len(donors)) * logs.mean())
+        table.append(donors * (-parts.useful_weight * math.log(len(donors)) / batch))
+        weight = F.one_hot(labels, len(donors)) / own.clamp_min(SMALLEST_MASS)[:, None]
+        weight[rows] = 0
+        weights.append(weight)
+        faint.append(rows)
+    return torch.stack([*terms, law.row_entropy]), torch.cat(table), torch.cat(weights, dim=1), faint
+
+
+def _matching(log_p: Tensor, labels: Tensor, donors: Tensor) -> Tensor:
+    """ln P where the donor is of the record's class, −∞ elsewhere."""
+    return log_p.masked_fill(donors[labels] == 0, -math.inf)
+
+
+def _faint_gradient(log_p: Tensor, rows: Tensor, labels: Tensor, donors: Tensor, parts: Objective) -> Tensor:
+    """∂(λ L_U)/∂z of rows that give their own class next to nothing: P − P(·|U' = U), computed among logarithms."""
+    matched = F.softmax(_matching(log_p[rows], labels[rows], donors), dim=1)
+    return (log_p[rows].exp() - matched) * (parts.useful_weight * math.log(len(donors)) / len(log_p))
+
+
+def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, parts: Objective) -> None:
+    """ln P becomes ∂L/∂z = P ⊙ (G − ⟨P, G⟩)."""
+    for rows in _chunks(len(log_p)):
+        logs = log_p[rows]
+        p = logs.exp()
+        g = torch.addmm(logs, weights[rows], table, beta=-parts.general_weight / len(log_p))
+        g -= torch.linalg.vecdot(p, g)[:, None]
+        torch.mul(p, g, out=logs)

@@ -1,0 +1,85 @@
+"""The objective with its own gradient, against the terms one by one under autograd in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from pass_core.losses import general_loss, private_loss, useful_loss
+from pass_core.objective import ROWS_AT_ONCE, Objective
+from pass_core.substitution import log_probabilities
+
+
+def _case(
+    batch: int, pool: int, seed: int, private: tuple[int, ...], useful: tuple[int, ...], dtype: torch.dtype, temperature: float
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor], Objective]:
+    """f, g, labels, donors' labels, and the objective; every useful class asked for has a donor."""
+    generator = torch.Generator().manual_seed(seed)
+    f = torch.randn(batch, 6, generator=generator, dtype=dtype, requires_grad=True)
+    g = torch.randn(pool, 6, generator=generator, dtype=dtype, requires_grad=True)
+    labels = [torch.randint(n, (batch,), generator=generator) for n in private]
+    donor_labels = [torch.randint(n, (pool,), generator=generator) for n in useful]
+    wanted = [donors[torch.randint(pool, (batch,), generator=generator)] for donors in donor_labels]
+    indicators = tuple(F.one_hot(donors, n).T.to(dtype) for donors, n in zip(donor_labels, useful, strict=True))
+    parts = Objective(private, indicators, useful_weight=1.3, general_weight=0.4, temperature=temperature)
+    return f, g, labels, wanted, donor_labels, parts
+
+
+def _one_by_one(
+    f: Tensor, g: Tensor, labels: list[Tensor], wanted: list[Tensor], donor_labels: list[Tensor], parts: Objective
+) -> tuple[Tensor, Tensor]:
+    log_p = log_probabilities(f, g, parts.temperature)
+    terms = [private_loss(log_p, s, n) for s, n in zip(labels, parts.private_classes, strict=True)]
+    useful = [
+        useful_loss(log_p, u, donors, len(indicators))
+        for u, donors, indicators in zip(wanted, donor_labels, parts.useful_donors, strict=True)
+    ]
+    general = general_loss(log_p)
+    total = sum(terms, start=parts.general_weight * general) + parts.useful_weight * sum(useful, start=torch.zeros(()))
+    return total, torch.stack([*terms, *useful, general]).detach()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(1, 2 * ROWS_AT_ONCE + 3),
+    pool=st.integers(2, 20),
+    private=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
+    useful=st.lists(st.integers(2, 4), min_size=1, max_size=2).map(tuple),
+    temperature=st.sampled_from([0.02, 0.3, 1.0]),
+    seed=st.integers(0, 10_000),
+)
+def test_value_terms_and_gradients_equal_the_terms_one_by_one(
+    batch: int, pool: int, private: tuple[int, ...], useful: tuple[int, ...], temperature: float, seed: int
+) -> None:
+    f, g, labels, wanted, donor_labels, parts = _case(batch, pool, seed, private, useful, torch.float64, temperature)
+    expected, expected_terms = _one_by_one(f, g, labels, wanted, donor_labels, parts)
+    expected_gradients = torch.autograd.grad(expected, (f, g))
+    total, terms = parts(f, g, labels, wanted)
+    gradients = torch.autograd.grad(total * 2, (f, g))  # the factor checks that what comes from above is used
+    assert total.item() == pytest.approx(expected.item(), abs=1e-9)
+    assert terms == pytest.approx(expected_terms, abs=1e-9)
+    for ours, reference in zip(gradients, expected_gradients, strict=True):
+        assert ours / 2 == pytest.approx(reference, abs=1e-8, rel=1e-6)
+
+
+def test_saturated_rows_keep_a_true_gradient_in_float32() -> None:
+    """At τ = 0.001 a record's own class has a probability far below what float32 can hold."""
+    f, g, labels, wanted, donor_labels, parts = _case(40, 12, 3, (3,), (2,), torch.float32, 0.001)
+    precise = [t.detach().double().requires_grad_() for t in (f, g)]
+    parts64 = Objective(parts.private_classes, tuple(d.double() for d in parts.useful_donors), 1.3, 0.4, parts.temperature)
+    expected, _ = _one_by_one(*precise, labels, wanted, donor_labels, parts64)
+    reference = torch.autograd.grad(expected, precise)
+    log_p = log_probabilities(f, g, parts.temperature)
+    own = [math.exp(v) for v in (log_p.exp() @ parts.useful_donors[0].T).gather(1, wanted[0][:, None]).log()[:, 0].tolist()]
+    assert min(own) == 0.0  # the control: without care the logarithm would be of nothing
+    total, terms = parts(f, g, labels, wanted)
+    gradients = torch.autograd.grad(total, (f, g))
+    assert total.item() == pytest.approx(expected.item(), rel=1e-3)
+    assert torch.isfinite(terms).all()
+    for ours, exact in zip(gradients, reference, strict=True):
+        assert torch.isfinite(ours).all()
+        assert (ours.double() - exact).norm() < 2e-3 * exact.norm()

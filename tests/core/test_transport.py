@@ -1,0 +1,148 @@
+"""Transport: equal donors for every private class, little cost, the useful class kept; and what breaks without it."""
+
+import numpy as np
+import pytest
+import torch
+
+from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.epochs import Epoch
+from pass_core.errors import ConfigError, MethodError
+from pass_core.exact import channel_law, mutual_information, rule_accuracy
+from pass_core.methods.base import Setting
+from pass_core.methods.transport_substitution import METHOD, FittedTransport, TransportConfig, combinations
+from pass_core.randomness import stream
+from pass_core.training import TrainConfig
+
+TRAINING = TrainConfig(epochs=30, batch_size=128, learning_rate=0.003)
+
+
+def _data(n: int, seed: int, shape: tuple[int, ...] = (12,)) -> Records:
+    """A private class of unequal shares, a useful one, and a hidden style that nobody names, all readable."""
+    rng = stream(seed, "transport")
+    labels = {"s": (rng.random(n) < 0.3).astype(np.int64), "u": rng.integers(0, 3, n), "style": rng.integers(0, 4, n)}
+    x = rng.normal(0, 0.3, (n, *shape)).astype(np.float32)
+    flat = x.reshape(n, -1)
+    flat[:, 0] += 3 * labels["s"]
+    flat[:, 1:4] += 3 * np.eye(3)[labels["u"]]
+    flat[:, 4:8] += 3 * np.eye(4)[labels["style"]]
+    return Records(x, labels)
+
+
+ATTRIBUTES = (
+    Attribute("s", ("a", "b"), "private"),
+    Attribute("u", ("a", "b", "c"), "useful"),
+    Attribute("style", ("a", "b", "c", "d"), "hidden"),
+)
+
+
+def _setting(data: Records, donors: int = 200) -> Setting:
+    return Setting(
+        ATTRIBUTES, Records(data.features[:donors], {k: v[:donors] for k, v in data.labels.items()}), torch.device("cpu")
+    )
+
+
+def _fit(data: Records, config: TransportConfig, told: list[Epoch] | None = None) -> FittedTransport:
+    epochs: list[Epoch] = [] if told is None else told
+    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), epochs.append)
+
+
+def _laws(fitted: FittedTransport, train: Records, test: Records) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    laws = [channel_law(fitted.channel, d.features, d.labels, ATTRIBUTES, stream(2, "law")) for d in (train, test)]
+    return dict(laws[0].joint), dict(laws[1].joint)
+
+
+@pytest.fixture(scope="module")
+def solved() -> tuple[FittedTransport, Records, Records, list[Epoch]]:
+    train, test = _data(1500, 1), _data(600, 2)
+    told: list[Epoch] = []
+    return _fit(train, TransportConfig(epsilon=0.05, rounds=200, tolerance=0.005), told), train, test, told
+
+
+def test_every_private_class_has_the_same_donors(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+    fitted, train, test, told = solved
+    joint, test_joint = _laws(fitted, train, test)
+    marginals = joint["s"] / joint["s"].sum(axis=1, keepdims=True)
+    assert np.abs(marginals[0] - marginals[1]).sum() / 2 < 0.02
+    assert mutual_information(joint["s"]) <= 1e-3
+    assert told[-1].terms["total"] <= 0.005  # converged, and said so
+    assert told[-1].number == told[-1].total < 200
+    assert told[0].terms["private_information"] > 0.1 > told[-1].terms["private_information"]
+    majority = max(np.bincount(test.labels["s"])) / len(test)
+    assert rule_accuracy(joint["s"], test_joint["s"]) <= majority + 0.03
+
+
+def test_useful_class_and_unnamed_style_survive(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+    fitted, train, test, _ = solved
+    joint, test_joint = _laws(fitted, train, test)
+    assert rule_accuracy(joint["u"], test_joint["u"]) > 0.95
+    assert rule_accuracy(joint["style"], test_joint["style"]) > 0.9
+
+
+def test_without_scaling_the_private_class_is_plain_to_see() -> None:
+    """The control: one round leaves the potentials at zero, so every record goes to its likest donor."""
+    train, test = _data(1500, 1), _data(600, 2)
+    joint, test_joint = _laws(_fit(train, TransportConfig(epsilon=0.05, rounds=1)), train, test)
+    assert rule_accuracy(joint["s"], test_joint["s"]) > 0.85  # guessing gives 0.7
+    assert mutual_information(joint["s"]) > 0.3
+
+
+def _cost(fitted: FittedTransport, data: Records, probabilities: FloatArray) -> float:
+    """Mean expected 1 − cos(φ(x), φ(x'))."""
+    channel = fitted.channel
+    described = (torch.from_numpy(data.features) - channel.mean) / channel.scale
+    similarity = torch.nn.functional.normalize(described, dim=1) @ channel.donors.T
+    return float((torch.from_numpy(probabilities) * (1 - similarity)).sum(dim=1).mean())
+
+
+def test_costs_less_than_any_donor_of_the_useful_class(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+    fitted, train, _, _ = solved
+    donors = fitted.channel.useful_donors[0].numpy()
+    same_class = (train.labels["u"][:, None] == donors[None, :]).astype(np.float32)
+    same_class /= same_class.sum(axis=1, keepdims=True)
+    ours = np.concatenate([p for _, p in fitted.channel.blocks(train.features)])
+    assert _cost(fitted, train, ours) < 0.8 * _cost(fitted, train, same_class)
+
+
+def test_several_private_attributes_are_hidden_together() -> None:
+    """Also a combination: each attribute alone could be hidden while the two together tell."""
+    train = _data(1500, 1)
+    second = Attribute("style", ("a", "b", "c", "d"), "private")
+    setting = Setting((ATTRIBUTES[0], second, ATTRIBUTES[1]), _setting(train).pool, torch.device("cpu"))
+    config = TransportConfig(epsilon=0.1, rounds=200, tolerance=0.001)
+    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), lambda _: None)
+    both = combinations([train.labels["s"], train.labels["style"]])
+    joined = Attribute("both", tuple("abcdefgh"), "private")
+    law = channel_law(fitted.channel, train.features, {"both": both}, (joined,), stream(2, "law"))
+    assert mutual_information(law.joint["both"]) < 5e-3
+
+
+def test_combinations_number_only_what_occurs() -> None:
+    first: IntArray = np.array([0, 0, 5, 5, 0])
+    second: IntArray = np.array([1, 2, 1, 1, 2])
+    assert combinations([first, second]).tolist() == [0, 1, 2, 2, 1]
+
+
+def test_equal_weighting_moves_the_shared_donors_towards_the_smaller_class() -> None:
+    train = _data(1500, 1)
+    shares = {}
+    for weighting in ("records", "equal"):
+        fitted = _fit(train, TransportConfig(epsilon=0.05, rounds=100, class_weighting=weighting))
+        joint = channel_law(fitted.channel, train.features, train.labels, ATTRIBUTES, stream(2, "law")).joint["s"]
+        shares[weighting] = joint.sum(axis=0)[fitted_labels(train) == 1].sum()
+    assert shares["equal"] > shares["records"] + 0.05
+
+
+def fitted_labels(train: Records) -> IntArray:
+    """Private class of the donors."""
+    return train.labels["s"][:200]
+
+
+def test_settings_and_roles_are_checked() -> None:
+    with pytest.raises(ConfigError, match="epsilon: expected above 0"):
+        TransportConfig(epsilon=0)
+    with pytest.raises(ConfigError, match="rounds: expected at least 1"):
+        TransportConfig(rounds=0)
+    data = _data(100, 1)
+    setting = Setting(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
+    with pytest.raises(MethodError, match="at least one private and one useful"):
+        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), lambda _: None)
