@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from pass_core.data import Attribute, IntArray
 from pass_core.errors import ConfigError, DataError
 
+Forbidden = Literal["none", "self", "same_person"]
+
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """How many training records become donors; they are drawn uniformly without replacement."""
+    """How many training records become donors, drawn uniformly without replacement, and who may not meet whom."""
 
     donors: int = 4096
+    forbid: Forbidden = "none"  # whom a record may not meet: itself, or anybody of its own person
 
     def __post_init__(self) -> None:
         if self.donors < 1:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.data import FloatArray
+from pass_core.data import FloatArray, IntArray
 from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.errors import MethodError
 
 # Rows are scored in padded blocks of one fixed size: the last bits of a float32 product depend on the matrix's shape,
 # and a draw must not depend on how many records happen to stand beside it.
@@ -61,6 +62,35 @@ class SubstitutionChannel:
             with torch.inference_mode():
                 scores = log_probabilities(self.encoder(block), self.donors, self.temperature).exp()
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
+
+
+@dataclass(frozen=True)
+class ExcludingChannel:
+    """A channel in which some donors are out of the question for some records: a record itself, or anything of its person."""
+
+    channel: Channel
+    record_units: IntArray  # (n,) whose every record is, in the order in which features are given to `blocks`
+    donor_units: IntArray  # (pool,) whose every donor is
+
+    @property
+    def pool_size(self) -> int:
+        return self.channel.pool_size
+
+    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """The other donors' probabilities, scaled to sum to one.
+
+        Raises:
+            MethodError: a record has no other donor.
+        """
+        for rows, probabilities in self.channel.blocks(features):
+            allowed = np.where(self.record_units[rows, None] == self.donor_units, np.float32(0), probabilities)
+            totals = allowed.sum(axis=1, keepdims=True)
+            if (totals <= 0).any():
+                raise MethodError(
+                    f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor: raise pool.donors, or "
+                    "forbid less"
+                )
+            yield rows, allowed / totals
 
 
 def draw_substitutes(channel: Channel, features: FloatArray, donor_features: FloatArray, rng: np.random.Generator) -> FloatArray:

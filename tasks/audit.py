@@ -15,6 +15,7 @@ from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
 from pass_core.exact import ChannelLaw, channel_law, substitution_confusion
+from pass_core.pool import Forbidden
 from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import (
@@ -23,6 +24,7 @@ from tasks.lake import (
     PERSON,
     RECORD_ID,
     SPLIT,
+    SPLITS,
     FeatureTable,
     TableInfo,
     array_of,
@@ -38,7 +40,13 @@ from tasks.storage import digest, read_json, rounded, write_json
 
 
 def audit(
-    dataset: DatasetConfig, attacks: Mapping[str, Any], thresholds: Thresholds, draws: int, device: Device, io: StepIO
+    dataset: DatasetConfig,
+    attacks: Mapping[str, Any],
+    thresholds: Thresholds,
+    draws: int,
+    forbid: Forbidden,
+    device: Device,
+    io: StepIO,
 ) -> StepResult:
     """Writes audit.json, the figures that DVC tracks, and the table of NAG."""
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
@@ -47,8 +55,10 @@ def audit(
     manifest = read_json(io.inputs["protected"] / "manifest.json")
     if (manifest["model_digest"], manifest["pool_digest"]) != (protector.model_digest, protector.pool_digest):
         raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another model or pool than given; run substitute again")
+    if manifest.get("forbid") != forbid:
+        raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another pool.forbid than given; run substitute again")
     links = read_table(io.inputs["linkage"])
-    subject = _subject(features, attributes, protector, links, draws, io)
+    subject = _subject(features, attributes, protector, links, draws, forbid, io)
     named = tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, config) for name, config in attacks.items())
 
     def on_attack(work: str, epoch: Epoch) -> None:
@@ -68,6 +78,7 @@ def audit(
         "channel": _channel_figures(subject.laws, protector),
         "confusion": _confusion(subject.laws, protector, attributes),
         "donors": _donor_figures(links, features, protector),
+        "forbid": forbid,
         "pass_through": list(protector.info.pass_through),
         "model_digest": protector.model_digest,
         "pool_digest": protector.pool_digest,
@@ -95,21 +106,22 @@ def _subject(
     protector: Protector,
     links: pa.Table,
     draws: int,
+    forbid: Forbidden,
     io: StepIO,
 ) -> Subject:
     train, test = features.subset(features.rows("train")), features.subset(features.rows("test"))
     released_test = _released_features(features, protector, links, io)
-    channel = protector.fitted.channel
+    channel, test_channel = (protector.channel_for(features, features.rows(split), forbid) for split in SPLITS)
     laws: tuple[ChannelLaw, ChannelLaw] | None = None
     released_train: Callable[[int], FloatArray]
-    if channel is None:
+    if channel is None or test_channel is None:
 
         def released_train(draw: int) -> FloatArray:
             return protector.fitted.transform(train.features, io.rng("release", str(draw % draws)))
     else:
         donor_features = array_of(protector.pool, FEATURES, protector.info.feature_shape)
         train_law = channel_law(channel, train.features, train.labels, attributes, io.rng("release"), draws)
-        laws = train_law, channel_law(channel, test.features, test.labels, attributes, io.rng("law"))
+        laws = train_law, channel_law(test_channel, test.features, test.labels, attributes, io.rng("law"))
 
         def released_train(draw: int) -> FloatArray:
             drawn: FloatArray = donor_features[train_law.draws[draw % draws]]

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import torch
 
-from pass_core.data import Attribute, Records
+from pass_core.data import Attribute, IntArray, Records
 from pass_core.methods.base import Fitted, Setting
-from tasks.lake import FEATURES, TableInfo, array_of, labels_of, read_folder
+from pass_core.pool import Forbidden
+from pass_core.substitution import Channel, ExcludingChannel
+from tasks.lake import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
 from tasks.models import load_model, model_digest
 from tasks.storage import digest
 
@@ -22,6 +25,17 @@ class Protector:
     pool_digest: str
     model_digest: str
     info: TableInfo
+
+    def channel_for(self, features: FeatureTable, rows: IntArray, forbid: Forbidden) -> Channel | None:
+        """The channel for these records: without themselves or their own person, where that is forbidden."""
+        channel = self.fitted.channel
+        if channel is None or forbid == "none":
+            return channel
+        column = RECORD_ID if forbid == "self" else PERSON
+        names = features.record_ids if forbid == "self" else features.persons
+        donors = self.pool.column(column).to_pylist()
+        _, units = np.unique([*(names[row] for row in rows), *donors], return_inverse=True)
+        return ExcludingChannel(channel, units[: len(rows)], units[len(rows) :])
 
 
 def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Setting:

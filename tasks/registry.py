@@ -44,7 +44,7 @@ _TABLE = (
     Step(
         "sample_pool",
         lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, io),
-        sections=("seed", "dataset.{dataset}", "pool"),
+        sections=("seed", "dataset.{dataset}", "pool.donors"),
         inputs=("records", "features"),
         outputs=("pool",),
         per_method=False,
@@ -59,8 +59,10 @@ _TABLE = (
     ),
     Step(
         "substitute",
-        lambda c, io: substitute.substitute(c.dataset[io.key.dataset], c.release.get(io.key.dataset, ()), c.compute.device, io),
-        sections=("seed", "compute", "dataset.{dataset}", "release"),
+        lambda c, io: substitute.substitute(
+            c.dataset[io.key.dataset], c.release.get(io.key.dataset, ()), c.pool.forbid, c.compute.device, io
+        ),
+        sections=("seed", "compute", "dataset.{dataset}", "release", "pool.forbid"),
         inputs=("features", "pool", "model"),
         outputs=("protected", "linkage"),
         per_method=True,
@@ -68,9 +70,15 @@ _TABLE = (
     Step(
         "audit",
         lambda c, io: audit.audit(
-            c.dataset[io.key.dataset], c.audit.attacks, c.audit.thresholds, c.audit.fresh_draws, c.compute.device, io
+            c.dataset[io.key.dataset],
+            c.audit.attacks,
+            c.audit.thresholds,
+            c.audit.fresh_draws,
+            c.pool.forbid,
+            c.compute.device,
+            io,
         ),
-        sections=("seed", "compute", "dataset.{dataset}", "audit"),
+        sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
         inputs=("features", "pool", "model", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table"),
         per_method=True,

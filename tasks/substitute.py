@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
+from pass_core.pool import Forbidden
 from pass_core.substitution import Channel
 from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
@@ -50,14 +51,14 @@ class _Release:
     donors: IntArray | None  # position in the pool, None for methods that make new records
 
 
-def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device, io: StepIO) -> StepResult:
+def substitute(dataset: DatasetConfig, release: tuple[str, ...], forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
     """Writes the protected data, hive-partitioned by split, and the secret linkage."""
     info = TableInfo.load(io.inputs["features"])
     attributes = dataset.attributes(info.classes)
     features = read_features(io.inputs["features"], attributes)
     passed = read_folder(io.inputs["features"], list(info.pass_through)) if info.pass_through else None
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
-    releases = {split: _release_split(protector, features, passed, split, release, io) for split in SPLITS}
+    releases = {split: _release_split(protector, features, passed, split, release, forbid, io) for split in SPLITS}
     for split, released in releases.items():
         _write_partition(released.table, io.outputs["protected"] / f"{SPLIT}={split}", protector, split, io)
     write_table(pa.concat_tables([_linkage(released, split) for split, released in releases.items()]), io.outputs["linkage"])
@@ -71,6 +72,7 @@ def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device,
             "key_id": key_id(io.draw_key()),
             "model_digest": protector.model_digest,
             "pool_digest": protector.pool_digest,
+            "forbid": forbid,
             "rows": rows,
         },
     )
@@ -78,7 +80,13 @@ def substitute(dataset: DatasetConfig, release: tuple[str, ...], device: Device,
 
 
 def _release_split(
-    protector: Protector, features: FeatureTable, passed: pa.Table | None, split: str, release: tuple[str, ...], io: StepIO
+    protector: Protector,
+    features: FeatureTable,
+    passed: pa.Table | None,
+    split: str,
+    release: tuple[str, ...],
+    forbid: Forbidden,
+    io: StepIO,
 ) -> _Release:
     rows = features.rows(split)
     ids = [features.record_ids[row] for row in rows]
@@ -86,7 +94,7 @@ def _release_split(
     # Of this model alone: two releases in one order would be two draws of the same records, side by side.
     order = keyed_order(io.draw_key(), (io.key.dataset, str(io.key.method), protector.model_digest, split), ids)
     shuffled_ids = [ids[position] for position in order]
-    channel = protector.fitted.channel
+    channel = protector.channel_for(features, rows, forbid)
     if channel is None:
         made = protector.fitted.transform(originals, io.rng("transform", split))
         donors, table = None, pa.table({PAYLOAD: vectors(made[order])})

@@ -1,11 +1,13 @@
 """Step train: fits an obfuscation method."""
 
+import logging
 from typing import Any
 
 import polars as pl
 
 import pass_core.methods
 from pass_core import discovery
+from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
 from pass_core.methods.base import Method
 from pass_core.training import Device, TrainConfig, resolve_device
@@ -16,6 +18,10 @@ from tasks.protection import read_setting
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import digest, rounded
 
+logger = logging.getLogger(__name__)
+
+ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
+
 
 def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, io: StepIO) -> StepResult:
     """Learns a protector and writes it with its training curves."""
@@ -23,6 +29,8 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
     features = read_features(io.inputs["features"], attributes)
     data = features.subset(features.rows("train"))
+    allowed = what_the_data_allow(data.labels, attributes)
+    _tell(allowed, io)
     setting = read_setting(io.inputs["pool"], attributes, resolve_device(device))
     epochs: list[Epoch] = []
 
@@ -35,4 +43,19 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in epochs[-1].terms.items()} if epochs else {}
-    return StepResult(counts={"records": len(data), "epochs": len(epochs)}, metrics=last, epochs=tuple(epochs))
+    ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
+    return StepResult(counts={"records": len(data), "epochs": len(epochs)}, metrics=last | ceiling, epochs=tuple(epochs))
+
+
+def _tell(allowed: Allowance, io: StepIO) -> None:
+    """Says before training what no training can exceed; warns when private and useful attributes are entangled."""
+    logger.info(
+        "train %s: with the private attributes hidden, at most %.0f %% of what the useful ones say can survive "
+        "(%.2f of %.2f nats)", io.key, 100 * allowed.share, allowed.ceiling, allowed.useful_entropy,
+    )  # fmt: skip
+    if allowed.share < ENTANGLED_BELOW:
+        logger.warning(
+            "train %s: private attribute %r tells %.2f nats of the useful ones: hiding it and keeping them exclude each other "
+            "that far; expect a lower NAG of useful attributes, or change the roles", io.key, allowed.most_entangled,
+            allowed.shared[allowed.most_entangled],
+        )  # fmt: skip

@@ -1,6 +1,7 @@
 """Networks, channel and training: theorem tests, seeds, and what must not touch global state."""
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import METHOD, PassConfig
 from pass_core.networks import build_network
 from pass_core.randomness import stream
-from pass_core.substitution import BLOCK_ROWS, SubstitutionChannel, log_probabilities
+from pass_core.substitution import BLOCK_ROWS, ExcludingChannel, SubstitutionChannel, log_probabilities
 from pass_core.training import TrainConfig, minimise
 
 
@@ -158,3 +159,26 @@ def test_divergence_is_told() -> None:
     weight = torch.ones(1, requires_grad=True)
     with pytest.raises(ConfigError, match="diverged in epoch 1"):
         minimise(lambda _r, _e: {"total": (weight / 0).sum()}, [weight], 4, TrainConfig(1, 2), torch.Generator(), lambda _: None)
+
+
+class _Fixed:
+    """A channel with given rows."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows.astype(np.float32)
+        self.pool_size = rows.shape[1]
+
+    def blocks(self, features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        for start in range(0, len(features), 2):
+            rows = slice(start, min(start + 2, len(features)))
+            yield rows, self._rows[rows]
+
+
+def test_forbidden_donors_get_nothing_and_the_others_their_share() -> None:
+    rows = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+    channel = ExcludingChannel(_Fixed(rows), record_units=np.array([7, 9, 4]), donor_units=np.array([7, 4, 4]))
+    found = np.concatenate([p for _, p in channel.blocks(np.zeros((3, 2), dtype=np.float32))])
+    assert found == pytest.approx(np.array([[0, 0.6, 0.4], [0.1, 0.8, 0.1], [1, 0, 0]]), abs=1e-6)
+    alone = ExcludingChannel(_Fixed(rows), record_units=np.array([7, 7, 7]), donor_units=np.array([7, 7, 7]))
+    with pytest.raises(MethodError, match=r"pool\.forbid leaves 2 record\(s\) without any donor"):
+        list(alone.blocks(np.zeros((3, 2), dtype=np.float32)))

@@ -231,6 +231,35 @@ def test_tampered_release_is_found_by_the_audit(tiny_config: Config, copied: Lay
         _run("audit", tiny_config, copied)
 
 
+@pytest.mark.parametrize("forbid", ["none", "self", "same_person"])
+def test_forbidden_donors_are_never_met(tiny_config: Config, copied: Layout, forbid: str) -> None:
+    pool = dataclasses.replace(tiny_config.pool, forbid=forbid)
+    config = dataclasses.replace(tiny_config, pool=pool)
+    _run("substitute", config, copied)
+    links = read_table(copied.artefact("linkage", KEY)).to_pylist()
+    donors = read_folder(copied.artefact("pool", KEY)).select(["record_id", "person"]).to_pylist()
+    records = read_folder(copied.artefact("records", KEY), ["record_id", "person"]).to_pylist()
+    person_of = {record["record_id"]: record["person"] for record in records}
+    met_self = sum(link["record_id"] == donors[link["donor"]]["record_id"] for link in links)
+    met_person = sum(person_of[link["record_id"]] == donors[link["donor"]]["person"] for link in links)
+    assert (met_self == 0) == (forbid != "none")  # the control: without the rule it does happen
+    assert (met_person == 0) == (forbid == "same_person")
+    if forbid == "same_person":
+        with pytest.raises(ChecksumMismatch, match=r"another pool\.forbid"):
+            _run("audit", tiny_config, copied)
+        _run("audit", config, copied)
+        assert read_json(copied.artefact("audit", KEY))["donors"]["same_person_rate"] == 0
+
+
+def test_training_says_what_the_data_allow(tiny_config: Config, copied: Layout, caplog: pytest.LogCaptureFixture) -> None:
+    roles = dataclasses.replace(tiny_config.dataset["synthetic_motion"], private=("id",), useful=("gender",))
+    with caplog.at_level("INFO"):
+        report = _run("train", dataclasses.replace(tiny_config, dataset={"synthetic_motion": roles}), copied)
+    assert "at most 0 % of what the useful ones say can survive" in caplog.text  # who it is tells the gender
+    assert "private attribute 'id' tells 0.69 nats" in caplog.text
+    assert report.metrics["useful_ceiling"] == pytest.approx(0, abs=1e-6)
+
+
 def test_model_of_another_pool_is_refused(tiny_config: Config, copied: Layout) -> None:
     pool = shard_path(copied.artefact("pool", KEY), 0)
     write_table(read_table(pool).take(pa.array(list(range(63, -1, -1)))), pool)

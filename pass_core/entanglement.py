@@ -1,0 +1,56 @@
+"""What the data allow before anything is trained: private and useful attributes that depend on each other cannot both be had.
+
+When a release tells nothing of a private attribute S, it can tell no more of the useful ones than they have apart from S
+(PASS, eq. 11 with I(X';S) = 0):  Σ_j I(X';U_j) ≤ H(U|S) + TC(U), where U are all useful attributes together and TC is their total
+correlation, ΣH(U_j) − H(U). The right side is ΣH(U_j) − I(U;S).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pass_core.data import Attribute, IntArray, with_role
+from pass_core.exact import entropy
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much of the useful attributes can survive once every private one is hidden."""
+
+    useful_entropy: float  # Σ_j H(U_j), nats
+    total_correlation: float  # TC(U), nats
+    shared: Mapping[str, float]  # private attribute -> I(U;S), nats: what hiding it must cost
+
+    @property
+    def ceiling(self) -> float:
+        """The most that Σ_j I(X';U_j) can be, nats."""
+        return max(0.0, self.useful_entropy - max(self.shared.values(), default=0.0))
+
+    @property
+    def share(self) -> float:
+        """The ceiling as a share of what the useful attributes say."""
+        return self.ceiling / self.useful_entropy if self.useful_entropy > 0 else 1.0
+
+    @property
+    def most_entangled(self) -> str:
+        """The private attribute that costs most."""
+        return max(self.shared, key=lambda name: self.shared[name])
+
+
+def what_the_data_allow(labels: Mapping[str, IntArray], attributes: tuple[Attribute, ...]) -> Allowance:
+    """The allowance of these records."""
+    useful = [labels[a.name] for a in with_role(attributes, "useful")]
+    alone = sum(joint_entropy([column]) for column in useful)
+    together = joint_entropy(useful)
+    shared = {}
+    for attribute in with_role(attributes, "private"):
+        private = labels[attribute.name]
+        shared[attribute.name] = max(0.0, together + joint_entropy([private]) - joint_entropy([*useful, private]))
+    return Allowance(alone, alone - together, shared)
+
+
+def joint_entropy(columns: list[IntArray]) -> float:
+    """H of several attributes together over the records, nats."""
+    _, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    return entropy(counts / counts.sum())
