@@ -119,12 +119,15 @@ def confusion(name: str, classes: Sequence[str], matrix: Sequence[Sequence[float
     """Rows: class of the original; columns: class of the donor; darker is likelier."""
     cell = 44.0 if len(classes) <= 10 else 16.0
     numbers = len(classes) <= 10
-    left, top = 90.0, 54.0
+    longest = max(map(len, classes))
+    left, top = max(90.0, 6.0 * longest), 54.0
+    named_columns = numbers or longest <= 3  # longer names of narrow columns would run into each other; the tips tell them
     largest = max(max(row) for row in matrix) or 1.0
     parts = [_text(left, 14, f"{name}: original class (rows) → donor's class (columns); darkest {largest:.0%}", size=12)]
     for i, row_class in enumerate(classes):
         parts.append(_text(left - 6, top + i * cell + cell / 2 + 4, row_class, "end", 11 if numbers else 9))
-        parts.append(_text(left + i * cell + cell / 2, top - 6, row_class, "middle", 11 if numbers else 9))
+        if named_columns:
+            parts.append(_text(left + i * cell + cell / 2, top - 6, row_class, "middle", 11 if numbers else 9))
         for j, share in enumerate(matrix[i]):
             x, y = left + j * cell, top + i * cell
             parts.append(
