@@ -91,15 +91,16 @@ def _release_split(
     rows = features.rows(split)
     ids = [features.record_ids[row] for row in rows]
     originals = features.records.features[rows]
-    # Of this model alone: two releases in one order would be two draws of the same records, side by side.
-    order = keyed_order(io.draw_key(), (io.key.dataset, str(io.key.method), protector.model_digest, split), ids)
+    # Of this model and rule alone: two releases in one order would be two draws of the same records, side by side.
+    rule = () if forbid == "none" else (forbid,)
+    order = keyed_order(io.draw_key(), (io.key.dataset, str(io.key.method), protector.model_digest, split, *rule), ids)
     shuffled_ids = [ids[position] for position in order]
     channel = protector.channel_for(features, rows, forbid)
     if channel is None:
         made = protector.fitted.transform(originals, io.rng("transform", split))
         donors, table = None, pa.table({PAYLOAD: vectors(made[order])})
     else:
-        donors = draw_donors(channel, originals, ids, io.draw_key(), (io.key.dataset, protector.model_digest), io)[order]
+        donors = draw_donors(channel, originals, ids, io.draw_key(), (io.key.dataset, protector.model_digest, *rule), io)[order]
         table = protector.pool.select([PAYLOAD, *release]).take(pa.array(donors))
     if passed is not None:
         for name in passed.column_names:

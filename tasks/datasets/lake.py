@@ -232,7 +232,12 @@ def _texts(column: pa.Array, name: str, source: str) -> list[str]:
     """A column of text, whole numbers or booleans as text; a missing value is an error."""
     if column.null_count:
         raise DataError(f"{source}: column {name!r}: {column.null_count} record(s) have no value; fill or remove them")
-    texts: list[str] = pc.cast(_plain(column), pa.string()).to_pylist()
+    try:
+        texts: list[str] = pc.cast(_plain(column), pa.string()).to_pylist()
+    except pa.ArrowException:
+        raise SchemaMismatch(
+            f"{source}: column {name!r}: expected text, whole numbers or booleans, found {column.type}"
+        ) from None
     return texts
 
 
