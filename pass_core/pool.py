@@ -1,49 +1,218 @@
-"""Choosing the pool of donors from the training records (pure: indices out)."""
+"""Choosing the pool of donors from the training records (pure: indices out).
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Uniformly; or with given shares of an attribute's classes (`target`); or with the data's own shares (`stratify`). Whatever the
+way, `only` says who may be a donor at all, and every useful class that occurs in training has a donor.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 
-from pass_core.data import Attribute, IntArray
+from pass_core.data import IntArray
 from pass_core.errors import ConfigError, DataError
 
 Forbidden = Literal["none", "self", "same_person"]
+Cells = Mapping[tuple[int, ...], Fraction]  # a class of each attribute -> share of the donors
+
+ROUNDING = Fraction(1, 10**6)  # 1/3 written with seven digits is meant as a third
+LISTED = 20  # classes that a message lists
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """How many training records become donors, drawn uniformly without replacement, and who may not meet whom."""
+    """How many training records become donors, drawn without replacement; which ones, and who may not meet whom."""
 
     donors: int = 4096
     forbid: Forbidden = "none"  # whom a record may not meet: itself, or anybody of its own person
+    target: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # attribute -> class -> share; others share the rest
+    stratify: tuple[str, ...] = ()  # attributes whose combinations of classes keep their share of the training records
+    only: Mapping[str, str] = field(default_factory=dict)  # column -> class that every donor has, such as consent: "yes"
 
     def __post_init__(self) -> None:
         if self.donors < 1:
             raise ConfigError(f"donors: expected at least 1, found {self.donors}")
+        if self.target and self.stratify:
+            raise ConfigError("target: expected without `stratify`: one gives shares, the other takes the data's; remove one")
+        twice = sorted({name for name in self.stratify if self.stratify.count(name) > 1})
+        if twice:
+            raise ConfigError(f"stratify: expected every attribute once, found several times: {', '.join(twice)}")
+        for name, shares in self.target.items():
+            if not shares:
+                raise ConfigError(f"target: expected the share of at least one class of {name!r}, found none")
+            for share in shares.values():
+                if not 0 <= share <= 1:
+                    raise ConfigError(f"target: expected shares of {name!r} between 0 and 1, found {share}")
+            if _total(shares) > 1 + ROUNDING:
+                raise ConfigError(f"target: expected shares of {name!r} that sum to 1, found {float(_total(shares)):g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An attribute of the training records, whatever its role."""
+
+    classes: tuple[str, ...]
+    labels: IntArray
+    shown: tuple[str, ...]  # the classes as messages may name them: one that is a single person has a number there
 
 
 def sample_pool(
-    labels: Mapping[str, IntArray],
-    useful: tuple[Attribute, ...],
-    n_records: int,
-    config: PoolConfig,
-    rng: np.random.Generator,
+    columns: Mapping[str, Column], useful: tuple[str, ...], n_records: int, config: PoolConfig, rng: np.random.Generator
 ) -> IntArray:
     """Sorted indices of the donors; every useful class that occurs in training has at least one donor.
 
     Raises:
-        DataError: the pool is larger than the training set, or misses a useful class (L_U would be infinite).
+        ConfigError: an attribute or a class is unknown, or shares do not sum to 1.
+        DataError: too few records for the pool or for a class, or a useful class without donor (L_U would be infinite).
     """
-    if config.donors > n_records:
-        raise DataError(f"pool.donors: expected at most the {n_records} training records, found {config.donors}")
-    donors: IntArray = np.sort(rng.choice(n_records, size=config.donors, replace=False)).astype(np.int64)
-    for attribute in useful:
-        missing = np.setdiff1d(np.unique(labels[attribute.name]), np.unique(labels[attribute.name][donors]))
-        if len(missing):
+    allowed = _allowed(columns, n_records, config.only)
+    if config.donors > len(allowed):
+        barred = f", of {n_records}, that pool.only allows" if config.only else ""
+        raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {config.donors}")
+    if config.target:
+        cells = _target_cells(columns, config)
+        donors = _draw(columns, tuple(config.target), cells, allowed, config, rng)
+    elif config.stratify:
+        cells = _data_cells(columns, config.stratify, n_records)
+        donors = _draw(columns, config.stratify, cells, allowed, config, rng)
+    else:
+        donors = allowed[rng.choice(len(allowed), size=config.donors, replace=False)]
+    _check_useful(columns, useful, allowed, donors, config)
+    return np.sort(donors)
+
+
+def apportion(shares: Iterable[Fraction], donors: int, rng: np.random.Generator) -> list[int]:
+    """Whole donors for shares that sum to 1, by largest remainder; equal remainders are settled by lot, not by name."""
+    quotas = [share * donors for share in shares]
+    counts = [math.floor(quota) for quota in quotas]
+    by_remainder = sorted(rng.permutation(len(quotas)).tolist(), key=lambda k: counts[k] - quotas[k])
+    for k in by_remainder[: donors - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
+def _allowed(columns: Mapping[str, Column], n_records: int, only: Mapping[str, str]) -> IntArray:
+    """Records that may be donors."""
+    may = np.ones(n_records, dtype=np.bool_)
+    for name, wanted in only.items():
+        column = _column(columns, name, "pool.only")
+        may &= column.labels == _class_index(column, name, wanted, "pool.only")
+    return np.flatnonzero(may).astype(np.int64)
+
+
+def _target_cells(columns: Mapping[str, Column], config: PoolConfig) -> Cells:
+    """Every combination of classes with the product of its shares: the attributes are independent in the pool."""
+    shares = [_class_shares(_column(columns, name, "pool.target"), name, wanted) for name, wanted in config.target.items()]
+    combinations = math.prod(len(wanted) for wanted in shares)
+    if combinations > config.donors:
+        raise ConfigError(
+            f"pool.target: expected at least one donor for each of its {combinations} combinations of classes, found "
+            f"pool.donors: {config.donors}; raise it or name fewer attributes"
+        )
+    return {
+        tuple(index for index, _ in cell): math.prod((share for _, share in cell), start=Fraction(1))
+        for cell in itertools.product(*(wanted.items() for wanted in shares))
+    }
+
+
+def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dict[int, Fraction]:
+    """Class -> share. Classes that are not named but occur in training share the rest equally.
+
+    Equally, not as in the data: who sets a target replaces the data's distribution, and should not get it back for the rest.
+    """
+    shares = {_class_index(column, name, text, "pool.target"): _exact(share) for text, share in wanted.items()}
+    others = [index for index in np.unique(column.labels).tolist() if index not in shares]
+    total = _total(wanted)
+    if abs(1 - total) <= ROUNDING:
+        shares = {index: share / total for index, share in shares.items()}
+    elif others:
+        shares |= dict.fromkeys(others, (1 - total) / len(others))
+    else:
+        raise ConfigError(
+            f"pool.target: expected shares of {name!r} that sum to 1, found {float(total):g} and no other class for the rest"
+        )
+    return {index: share for index, share in shares.items() if share}
+
+
+def _data_cells(columns: Mapping[str, Column], names: tuple[str, ...], n_records: int) -> Cells:
+    """Every combination of classes that occurs, with its share of the training records."""
+    stacked = np.stack([_column(columns, name, "pool.stratify").labels for name in names], axis=1)
+    cells, counts = np.unique(stacked, axis=0, return_counts=True)
+    return {tuple(cell): Fraction(count, n_records) for cell, count in zip(cells.tolist(), counts.tolist(), strict=True)}
+
+
+def _draw(
+    columns: Mapping[str, Column],
+    names: tuple[str, ...],
+    cells: Cells,
+    allowed: IntArray,
+    config: PoolConfig,
+    rng: np.random.Generator,
+) -> IntArray:
+    """So many donors of every cell as its share says, uniformly within it."""
+    stacked = np.stack([columns[name].labels[allowed] for name in names], axis=1)
+    found, cell_of = np.unique(stacked, axis=0, return_inverse=True)
+    number = {tuple(cell): k for k, cell in enumerate(found.tolist())}
+    drawn = []
+    for cell, wanted in zip(cells, apportion(cells.values(), config.donors, rng), strict=True):
+        members = allowed[cell_of.reshape(-1) == number.get(cell, -1)]
+        if len(members) < wanted:
+            classes = " and ".join(f"{name} {columns[name].shown[k]!r}" for name, k in zip(names, cell, strict=True))
             raise DataError(
-                f"the pool of {config.donors} donors has none for {len(missing)} class(es) of useful attribute "
-                f"{attribute.name!r}: raise pool.donors or change the seed"
+                f"pool.{'target' if config.target else 'stratify'}: expected {wanted} training record(s) with {classes} to draw "
+                f"donors from, found {len(members)}{' that pool.only allows' if config.only else ''}; lower pool.donors"
+                f"{' or this share' if config.target else ''}"
             )
-    return donors
+        drawn.append(rng.choice(members, size=wanted, replace=False))
+    return np.concatenate(drawn)
+
+
+def _check_useful(
+    columns: Mapping[str, Column], useful: tuple[str, ...], allowed: IntArray, donors: IntArray, config: PoolConfig
+) -> None:
+    advice = "raise pool.donors or change the seed"
+    if config.target:
+        advice = "give every class a share in pool.target, or raise pool.donors"
+    for name in useful:
+        labels = columns[name].labels
+        missing = np.setdiff1d(labels, labels[donors])
+        if len(missing):
+            barred = len(np.setdiff1d(missing, labels[allowed]))
+            raise DataError(
+                f"the pool of {config.donors} donors has none for {len(missing)} class(es) of useful attribute {name!r}: "
+                + (f"pool.only allows no record of {barred} of them; widen it" if barred else advice)
+            )
+
+
+def _column(columns: Mapping[str, Column], name: str, parameter: str) -> Column:
+    if name not in columns:
+        raise ConfigError(
+            f"{parameter}: unknown attribute {name!r}: expected some of {', '.join(columns)}; "
+            "one without a role stays with the records when the data set's section names it under `kept`"
+        )
+    return columns[name]
+
+
+def _class_index(column: Column, name: str, wanted: str, parameter: str) -> int:
+    if wanted not in column.classes:
+        named = [text for text, shown in zip(column.classes, column.shown, strict=True) if text == shown]
+        known = ", ".join(named[:LISTED]) + (", …" if len(named) > LISTED else "")
+        quotes = " (put yes and no in quotes: YAML reads them as true and false)" if wanted in ("true", "false") else ""
+        raise ConfigError(
+            f"{parameter}: unknown class {wanted!r} of {name!r}: expected one of "
+            f"{known or f'its {len(column.classes)} classes, which name a person each'}{quotes}"
+        )
+    return column.classes.index(wanted)
+
+
+def _total(shares: Mapping[str, float]) -> Fraction:
+    return sum(map(_exact, shares.values()), start=Fraction(0))
+
+
+def _exact(share: float) -> Fraction:
+    """A share as it was written: a tenth of 30 donors are 3, not 3.0000000000000004."""
+    return Fraction(str(float(share)))

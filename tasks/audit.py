@@ -32,6 +32,7 @@ from tasks.lake import (
     read_features,
     read_partition,
     read_table,
+    shown_classes,
 )
 from tasks.payloads import payload_bytes
 from tasks.protection import Protector, read_protector
@@ -74,7 +75,7 @@ def audit(
         "method": io.key.method,
         "records": {"train": len(subject.train), "test": len(subject.test)},
         "attacks": {name: dataclasses.asdict(config) for name, config in attacks.items()} | {"fresh_draws": draws},
-        "classes": {a.name: _shown_classes(a, features) for a in attributes},
+        "classes": {a.name: shown_classes(a.classes, features.records.labels[a.name], features.persons) for a in attributes},
         "channel": _channel_figures(subject.laws, protector),
         "confusion": _confusion(subject.laws, protector, attributes),
         "donors": _donor_figures(links, features, protector),
@@ -90,14 +91,6 @@ def audit(
     pl.DataFrame(rows).write_csv(io.outputs["nag_table"])
     metrics = {"mnag": report.mnag} | {f"nag_{row.name}": row.nag for row in report.attributes}
     return StepResult(counts={"records": len(subject.test), "attacks": len(attacks)}, metrics=metrics, verdict=report.verdict)
-
-
-def _shown_classes(attribute: Attribute, features: FeatureTable) -> list[str]:
-    """Names of classes for the report; a class that only one person is in would name that person, and gets a number."""
-    persons: dict[int, set[str]] = {}
-    for label, person in zip(features.records.labels[attribute.name].tolist(), features.persons, strict=True):
-        persons.setdefault(label, set()).add(person)
-    return [name if len(persons.get(k, ())) > 1 else f"class {k + 1}" for k, name in enumerate(attribute.classes)]
 
 
 def _subject(

@@ -22,6 +22,12 @@ from pass_core.pool import PoolConfig
 from pass_core.training import Device, TrainConfig
 from tasks.dataset_config import DatasetConfig
 
+# What YAML takes for something else.
+HINTS = {
+    "float_type": " (YAML reads 1e-3 as text: write 0.001)",
+    "string_type": " (put it in quotes: YAML reads yes and no as true and false, and 7 as a number)",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ComputeConfig:
@@ -132,6 +138,7 @@ def _override(raw: dict[str, Any], dotted: str, text: str) -> None:
 
 def _parse(raw: dict[str, Any], source: str) -> Config:
     strict = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    _check_keys(raw)
     datasets = _named_sections(raw.get("dataset"), "dataset", tasks.datasets, "DATASET", strict)
     raw["extractor"] = raw.get("extractor") or {}
     extractors = _named_sections(raw["extractor"], "extractor", tasks.extractors, "EXTRACTOR", strict, at_least=0)
@@ -179,6 +186,14 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
     return config
 
 
+def _check_keys(section: Any, path: str = "") -> None:
+    """DVC's run cache overlooks keys of two names: a change in them, a lake's column say, would bring back old results."""
+    for name, value in section.items() if isinstance(section, dict) else ():
+        if name in ("size", "nfiles"):
+            raise ConfigError(f"{path}{name}: may not be a key, since DVC overlooks a change in it; rename the column or class")
+        _check_keys(value, f"{path}{name}.")
+
+
 def _named_sections(raw: Any, path: str, package: Any, entry: str, strict: ConfigDict, at_least: int = 1) -> type[BaseModel]:
     """A model with one field per named section, typed by the entry of that name, or of the one its `reader` names."""
     if not isinstance(raw, dict) or len(raw) < at_least:
@@ -209,7 +224,7 @@ def _check_datasets(config: Config) -> None:
         if section.reader not in (None, name) and name in discovery.available(tasks.datasets):
             raise ConfigError(f"dataset.{name}.reader: this section has a reader of its own name; rename the section")
         known = discovery.load(tasks.datasets, section.reader or name).DATASET.attribute_names
-        for role in ("private", "useful", "hidden"):
+        for role in ("private", "useful", "hidden", "kept"):
             for attribute in getattr(section, role):
                 if known is not None and attribute not in known:
                     raise ConfigError(
@@ -245,7 +260,7 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
         message = message.removeprefix("Value error, ")
         named = re.match(r"(\w+): (.*)", message, flags=re.DOTALL)
         return f"{path}.{named[1]}: {named[2]}" if named else f"{path}: {message}"
-    hint = " (YAML reads 1e-3 as text: write 0.001)" if kind == "float_type" else ""
+    hint = HINTS.get(kind, "")
     return f"{path}: {message[0].lower()}{message[1:]}, found {type(error['input']).__name__}{hint}"
 
 

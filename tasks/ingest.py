@@ -17,12 +17,12 @@ from tasks.storage import write_json
 def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
     """Reads the data set's published layout and writes record_id, split, person, block, payload and attributes.
 
-    Of the attributes only those with a role are kept: what nobody asked for does not travel.
+    Of the attributes only those with a role and those under `kept` stay: what nobody asked for does not travel.
     """
     dataset: Dataset = discovery.load(tasks.datasets, config.reader or io.key.dataset).DATASET
     quarantine = Quarantine(config.corrupt_files_allowed, f"dataset.{io.key.dataset}.corrupt_files_allowed")
     reading = dataset.read(io.inputs["raw"], config, quarantine)
-    names = tuple(config.roles())
+    names = config.columns()
     folder = io.outputs["records"]
     folder.mkdir()
     writer = ShardWriter(folder)

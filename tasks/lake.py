@@ -1,7 +1,7 @@
 """Parquet in and out: the only file that writes it, with fixed options so that equal tables give equal bytes."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,18 +159,28 @@ def array_of(table: pa.Table, column: str, shape: tuple[int, ...]) -> FloatArray
 
 
 def labels_of(table: pa.Table, attributes: tuple[Attribute, ...]) -> dict[str, IntArray]:
-    """Class indices per attribute; a class that the attribute does not have is a DataError that names the column."""
-    labels = {}
-    for attribute in attributes:
-        column = table.column(attribute.name).combine_chunks()
-        codes = pc.index_in(column, value_set=pa.array(attribute.classes, type=column.type))
-        if codes.null_count:
-            raise DataError(
-                f"column {attribute.name!r}: {codes.null_count} record(s) carry a class that is not one of the "
-                f"{attribute.n_classes} known ones"
-            )
-        labels[attribute.name] = codes.to_numpy().astype(np.int64)
-    return labels
+    """Class indices per attribute."""
+    return {attribute.name: class_indices(table, attribute.name, attribute.classes) for attribute in attributes}
+
+
+def class_indices(table: pa.Table, name: str, classes: tuple[str, ...]) -> IntArray:
+    """Class index of every record; a class that the attribute does not have is a DataError that names the column."""
+    column = table.column(name).combine_chunks()
+    codes = pc.index_in(column, value_set=pa.array(classes, type=column.type))
+    if codes.null_count:
+        raise DataError(
+            f"column {name!r}: {codes.null_count} record(s) carry a class that is not one of the {len(classes)} known ones"
+        )
+    indices: IntArray = codes.to_numpy().astype(np.int64)
+    return indices
+
+
+def shown_classes(classes: tuple[str, ...], labels: IntArray, persons: Sequence[str]) -> tuple[str, ...]:
+    """Names of classes for people; a class that only one person is in would name that person, and gets a number."""
+    members: dict[int, set[str]] = {}
+    for label, person in zip(labels.tolist(), persons, strict=True):
+        members.setdefault(label, set()).add(person)
+    return tuple(name if len(members.get(k, ())) > 1 else f"class {k + 1}" for k, name in enumerate(classes))
 
 
 @dataclass(frozen=True, slots=True)

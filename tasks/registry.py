@@ -44,7 +44,7 @@ _TABLE = (
     Step(
         "sample_pool",
         lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, io),
-        sections=("seed", "dataset.{dataset}", "pool.donors"),
+        sections=("seed", "dataset.{dataset}", "pool.donors", "pool.target", "pool.stratify", "pool.only"),
         inputs=("records", "features"),
         outputs=("pool",),
         per_method=False,

@@ -1,14 +1,29 @@
 """Step sample_pool: chooses the donors from the training records."""
 
+import numpy as np
 import pyarrow as pa
 
-from pass_core.data import with_role
+from pass_core.data import IntArray
 from pass_core.errors import DataError
-from pass_core.pool import PoolConfig
+from pass_core.pool import Column, PoolConfig
 from pass_core.pool import sample_pool as choose
 from tasks.dataset_config import DatasetConfig
 from tasks.encoded import strip_encoded
-from tasks.lake import CONTEXT_COLUMNS, FEATURES, PAYLOAD, RECORD_ID, TableInfo, read_features, shard_path, take_rows, write_table
+from tasks.lake import (
+    CONTEXT_COLUMNS,
+    FEATURES,
+    PAYLOAD,
+    PERSON,
+    RECORD_ID,
+    SPLIT,
+    TableInfo,
+    class_indices,
+    read_folder,
+    shard_path,
+    shown_classes,
+    take_rows,
+    write_table,
+)
 from tasks.payloads import Payload, column_of, payload_bytes
 from tasks.step_io import StepIO, StepResult
 
@@ -16,10 +31,11 @@ from tasks.step_io import StepIO, StepResult
 def sample_pool(dataset: DatasetConfig, config: PoolConfig, io: StepIO) -> StepResult:
     """Writes the donors with payload, features and attributes."""
     info = TableInfo.load(io.inputs["features"])
-    attributes = dataset.attributes(info.classes)
-    features = read_features(io.inputs["features"], attributes)
-    train = features.rows("train")
-    chosen = train[choose(features.subset(train).labels, with_role(attributes, "useful"), len(train), config, io.rng("donors"))]
+    table = read_folder(io.inputs["features"], [SPLIT, PERSON, *info.classes])
+    train = np.flatnonzero(np.array(table.column(SPLIT).to_pylist()) == "train").astype(np.int64)
+    persons = table.column(PERSON).to_pylist()
+    attributes = {name: _column(table, name, classes, train, persons) for name, classes in info.classes.items()}
+    chosen = train[choose(attributes, dataset.useful, len(train), config, io.rng("donors"))]
     columns = [*CONTEXT_COLUMNS, *info.classes]
     pool = take_rows(io.inputs["features"], [*columns, FEATURES], chosen)
     records = take_rows(io.inputs["records"], [RECORD_ID, PAYLOAD], chosen)
@@ -30,8 +46,12 @@ def sample_pool(dataset: DatasetConfig, config: PoolConfig, io: StepIO) -> StepR
     pool = pool.select(columns).append_column(PAYLOAD, payloads).append_column(FEATURES, pool.column(FEATURES))
     write_table(pool, shard_path(folder, 0))
     info.save(folder)
-    persons = len({features.persons[row] for row in chosen})
-    return StepResult(counts={"donors": len(chosen), "persons": persons})
+    return StepResult(counts={"donors": len(chosen), "persons": len({persons[row] for row in chosen})})
+
+
+def _column(table: pa.Table, name: str, classes: tuple[str, ...], train: IntArray, persons: list[str]) -> Column:
+    labels = class_indices(table, name, classes)
+    return Column(classes, labels[train], shown_classes(classes, labels, persons))
 
 
 def _donated(payloads: pa.ChunkedArray, payload: Payload) -> pa.ChunkedArray | pa.Array:

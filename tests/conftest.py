@@ -28,7 +28,7 @@ TINY = {
         "synthetic_motion": {"private": ["gender", "id"], "useful": ["activity"], "subjects": 4, "points_per_trial": 300}
     },
     "extractor": {"identity": {}},
-    "pool": {"donors": 64, "forbid": "self"},
+    "pool": {"donors": 64, "forbid": "self", "target": {}, "stratify": [], "only": {}},
     "train": {"epochs": 3, "batch_size": 64},
     "method": {"pass_substitution": {"embedding_size": 32}, "identity": {}},
     "release": {"synthetic_motion": ["activity"]},

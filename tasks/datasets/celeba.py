@@ -60,7 +60,7 @@ class CelebA:
     attribute_names: ClassVar[tuple[str, ...]] = ATTRIBUTES
 
     def read(self, raw: Path, config: CelebAConfig, quarantine: Quarantine) -> Reading:
-        names = tuple(config.roles())
+        names = config.columns()
         with RawFiles(raw) as files:
             index = _read_index(files, names, config.split_seed)
         batches = _images(raw, index, names, quarantine)
@@ -87,7 +87,7 @@ def _read_index(files: RawFiles, names: tuple[str, ...], seed: int) -> _Index:
 
 
 def _read_attributes(files: RawFiles, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Only the attributes that have a role are kept."""
+    """Only the attributes that the data set's section names are kept."""
     lines = _read_lines(files, ATTRIBUTE_LIST)
     header = lines[1].split() if len(lines) > 1 else []
     missing = [name for name in names if name not in header]

@@ -61,10 +61,10 @@ class LakeConfig(DatasetConfig):
         if self.payload_is_path and self.payload_kind == "vector":
             raise ConfigError("payload_is_path: expected payload_kind image or audio")
         named = {self.record_id, *self.payload, self.person, self.block, self.split}
-        clash = sorted(map(str, set(self.pass_through) & (named | {*RESERVED_COLUMNS, *self.roles()})))
+        clash = sorted(map(str, set(self.pass_through) & (named | {*RESERVED_COLUMNS, *self.columns()})))
         if clash:
             raise ConfigError(f"pass_through: may not leave as it is: {', '.join(clash)}")
-        if "split" in self.roles() or set(self.roles()) & set(RESERVED_COLUMNS):
+        if set(self.columns()) & set(RESERVED_COLUMNS):
             raise ConfigError(f"an attribute may not be called any of {', '.join(RESERVED_COLUMNS)}; rename the column")
 
     @property
@@ -86,7 +86,7 @@ class Lake:
         _check_columns(table, config, source)
         with _table_errors(source, config.format):
             payload = _payload(table, config, source)
-            classes = {name: config.classes.get(name) or _found_classes(table, name, source) for name in config.roles()}
+            classes = {name: config.classes.get(name) or _found_classes(table, name, source) for name in config.columns()}
             rows = table.count_rows()
         reading = _Lake(source, filesystem, folder, config, payload, classes)
         return Reading(payload, classes, reading.batches(table, quarantine), rows, flags)
@@ -145,7 +145,7 @@ def _open(source: str, filesystem: pafs.FileSystem, folder: str, config: LakeCon
 
 def _csv_format(config: LakeConfig) -> ds.CsvFileFormat:
     """Names and classes are text: read as a number, 007 would be 7."""
-    texts = [config.record_id, config.person, config.block, config.split, *config.roles()]
+    texts = [config.record_id, config.person, config.block, config.split, *config.columns()]
     return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types={name: pa.string() for name in texts if name}))
 
 
@@ -165,13 +165,14 @@ def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[
 
 
 def _check_columns(table: ds.Dataset, config: LakeConfig, source: str) -> None:
-    named = [config.record_id, *config.payload, config.person, config.block, config.split, *config.roles(), *config.pass_through]
+    named = [config.record_id, *config.payload, config.person, config.block, config.split]
+    named += [*config.columns(), *config.pass_through]
     missing = [name for name in named if name is not None and name not in table.schema.names]
     if missing:
         raise SchemaMismatch(
             f"{source}: missing columns: {', '.join(missing)}; found {', '.join(table.schema.names)}; correct params.yaml"
         )
-    for name in config.roles():
+    for name in config.columns():
         if pa.types.is_floating(_value_type(table.schema.field(name).type)):
             raise SchemaMismatch(f"{source}: column {name!r} holds floats: expected text, whole numbers or booleans as classes")
 
@@ -261,7 +262,7 @@ class _Lake:
     def batches(self, table: ds.Dataset, quarantine: Quarantine) -> Iterator[RawRecords]:
         """The records of one file after the other, files by name."""
         config = self.config
-        columns = {config.record_id, *config.payload, *config.roles(), *config.pass_through}
+        columns = {config.record_id, *config.payload, *config.columns(), *config.pass_through}
         columns |= {name for name in (config.person, config.block, config.split) if name}
         for fragment in sorted(table.get_fragments(), key=lambda fragment: str(fragment.path)):
             row, place = 0, str(fragment.path).removeprefix(self.folder).lstrip("/")
@@ -285,7 +286,7 @@ class _Lake:
         payloads, kept = self._payloads(batch, place, row, quarantine)
         ids = texts(config.record_id)
         persons = texts(config.person) if config.person else ids
-        labels = {name: texts(name) for name in config.roles()}
+        labels = {name: texts(name) for name in config.columns()}
         for name, values in labels.items():
             unknown = sum(value not in self.classes[name] for value in values)
             if unknown:

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from pass_core.data import Attribute
-from pass_core.errors import AuditError, DataError
+from pass_core.errors import AuditError
 from pass_core.metrics import balanced_accuracy, majority_class, mean_nag, nag
-from pass_core.pool import PoolConfig, sample_pool
 from pass_core.randomness import stream
 from pass_core.statistics import BlockBootstrap, percentile_interval
 
@@ -52,27 +50,3 @@ def test_interval_covers_the_truth_when_it_knows_the_blocks_and_only_then() -> N
     assert _coverage(80, 10, dependent=True, repetitions=400, rng=rng) > 0.89
     # The control: taking dependent records for independent ones makes it far too narrow.
     assert _coverage(80, 10, dependent=False, repetitions=200, rng=rng) < 0.7
-
-
-def test_pool_is_a_uniform_sample_with_every_useful_class() -> None:
-    labels = {"u": np.arange(100) % 4}
-    useful = (Attribute("u", ("a", "b", "c", "d"), "useful"),)
-    donors = sample_pool(labels, useful, 100, PoolConfig(40), stream(1, "pool"))
-    assert len(set(donors.tolist())) == 40
-    assert (np.diff(donors) > 0).all()
-    assert (donors == sample_pool(labels, useful, 100, PoolConfig(40), stream(1, "pool"))).all()
-    counts = np.zeros(100)
-    for seed in range(300):
-        counts[sample_pool(labels, useful, 100, PoolConfig(40), stream(seed, "pool"))] += 1
-    # 300 draws of 40 in 100: each index 120 times, standard deviation 8.5; five of them.
-    assert np.abs(counts - 120).max() < 43
-
-
-def test_pool_that_cannot_serve_is_an_error() -> None:
-    useful = (Attribute("u", ("a", "b"), "useful"),)
-    with pytest.raises(DataError, match="at most the 3 training records"):
-        sample_pool({"u": np.zeros(3, dtype=np.int64)}, useful, 3, PoolConfig(4), stream(1, "p"))
-    rare = np.zeros(1000, dtype=np.int64)
-    rare[0] = 1
-    with pytest.raises(DataError, match="none for 1 class"):
-        sample_pool({"u": rare}, useful, 1000, PoolConfig(2), stream(1, "p"))

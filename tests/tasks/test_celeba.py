@@ -43,6 +43,8 @@ def test_split_by_identity_and_any_attribute_by_name(raw: Path) -> None:
     of = {split: {p for p, s in zip(records.persons, records.splits, strict=True) if s == split} for split in ("train", "test")}
     assert not of["train"] & of["test"]
     assert len(of["train"]) > len(of["test"]) > 0
+    kept, _, _ = read_everything("celeba", raw, **ROLES, kept=("Blurry",))
+    assert tuple(kept.labels) == ("Male", "Smiling", "Young", "Bald", "Blurry")
     again, _, _ = read_everything("celeba", raw, **ROLES)
     other, _, _ = read_everything("celeba", raw, **ROLES, split_seed=5)
     assert again.splits == records.splits != other.splits

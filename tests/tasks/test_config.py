@@ -21,6 +21,16 @@ from tests.conftest import PROJECT, write_params
         ("train.epochs=0", r"train\.epochs: expected at least 1, found 0"),
         ("train.batch_size=1", r"batch normalisation needs at least 2"),
         ("pool.donors=-1", r"pool\.donors: expected at least 1"),
+        (
+            "pool.target={gender: {male: 0.9, female: 0.2}}",
+            r"pool\.target: expected shares of 'gender' that sum to 1, found 1\.1",
+        ),
+        ("pool.target={gender: {male: much}}", r"pool\.target\.gender\.male: input should be a valid number"),
+        ("pool.target={size: {small: 1}}", r"pool\.target\.size: may not be a key, since DVC overlooks a change in it; rename"),
+        ("pool={donors: 9, target: {a: {b: 1}}, stratify: [a]}", r"pool\.target: expected without `stratify`"),
+        ("pool.only={consent: yes}", r"pool\.only\.consent: .*found bool \(put it in quotes: YAML reads yes and no as true and"),
+        ("dataset.synthetic_motion.kept=[hair]", r"dataset\.synthetic_motion\.kept: unknown attribute 'hair'.*gender, id"),
+        ("dataset.synthetic_motion.kept=[id]", r"an attribute has one role: id found in several of .*kept"),
         ("compute.device=gpu", r"compute\.device: input should be 'cpu', 'cuda', 'mps' or 'auto'"),
         ("compute.threads=0", r"compute\.threads: expected between 1 and 256"),
         ("method.nope={}", r"method\.nope: unknown name 'nope' in methods: expected one of .*identity"),
@@ -60,6 +70,13 @@ def test_lake_has_a_name_and_columns_of_its_own(tmp_path: Path) -> None:
     mine = "dataset.mine={private: [hair], useful: [mood], reader: lake, record_id: i, payload: [p], extractor: logmel}"
     config = load_config(write_params(tmp_path), parse_overrides([mine, "datasets=[mine]"]))
     assert config.dataset["mine"].roles() == {"hair": "private", "mood": "useful"}
+
+
+def test_classes_may_be_numbers(tmp_path: Path) -> None:
+    """A digit needs no quotes where it is a key."""
+    config = load_config(write_params(tmp_path), parse_overrides(["pool.target={digit: {3: 0.5}}", 'pool.only={consent: "yes"}']))
+    assert config.pool.target == {"digit": {"3": 0.5}}
+    assert config.pool.only == {"consent": "yes"}
 
 
 def test_section_of_extractors_may_be_absent(tmp_path: Path) -> None:

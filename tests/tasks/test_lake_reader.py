@@ -93,6 +93,20 @@ def test_shape_split_block_and_classes_can_be_told(tmp_path: Path) -> None:
     assert records.splits.count("test") == 10  # three of thirteen customers
 
 
+@pytest.mark.parametrize("consent", [["yes", "no"], [True, False], [1, 0]])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_column_without_a_role_can_be_kept(tmp_path: Path, kind: str, consent: list[Any]) -> None:
+    table = _table(6).drop_columns(["vector", "day"]).append_column("x", pa.array(np.arange(6.0)))
+    table = table.append_column("consent", pa.array([consent[k % 2] for k in range(6)]))
+    ds.write_dataset(table, tmp_path, format=kind)
+    settings = COLUMNS | {"payload": ("x",), "format": kind, "kept": ("consent",)}
+    records, reading, _ = read_everything("lake", tmp_path, **settings)
+    texts = [str(value).lower() for value in consent]
+    assert records.labels["consent"] == tuple(texts * 3)
+    assert set(reading.classes["consent"]) == set(texts)
+    assert "secret" not in records.labels
+
+
 @pytest.mark.parametrize("as_path", [False, True])
 @pytest.mark.parametrize("kind", ["image", "audio"])
 def test_encoded_payloads_and_paths(tmp_path: Path, kind: str, as_path: bool) -> None:
@@ -232,6 +246,9 @@ def test_damaged_table_file_ends_the_run(tmp_path: Path) -> None:
         ({"pass_through": ("customer", "day")}, "may not leave as it is: customer"),
         ({"pass_through": ("session",), "block": "session"}, "may not leave as it is: session"),
         ({"useful": ("split",)}, "an attribute may not be called"),
+        ({"kept": ("person",)}, "an attribute may not be called"),
+        ({"kept": ("gender",)}, "an attribute has one role: gender"),
+        ({"kept": ("consent",), "pass_through": ("consent",)}, "may not leave as it is: consent"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, Any], reason: str) -> None:
