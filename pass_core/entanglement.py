@@ -2,7 +2,8 @@
 
 When a release tells nothing of a private attribute S, it can tell no more of the useful ones than they have apart from S
 (PASS, eq. 11 with I(X';S) = 0):  Σ_j I(X';U_j) ≤ H(U|S) + TC(U), where U are all useful attributes together and TC is their total
-correlation, ΣH(U_j) − H(U). The right side is ΣH(U_j) − I(U;S).
+correlation, ΣH(U_j) − H(U). The right side is ΣH(U_j) − I(U;S). Nor can it tell more of the record X itself than the private
+attribute leaves open:  I(X';X) ≤ H(X|S).
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,13 @@ from pass_core.exact import entropy
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much of the useful attributes can survive once every private one is hidden."""
+    """How much of the useful attributes, and of the record itself, can survive once every private one is hidden."""
 
     useful_entropy: float  # Σ_j H(U_j), nats
     total_correlation: float  # TC(U), nats
     shared: Mapping[str, float]  # private attribute -> I(U;S), nats: what hiding it must cost
+    record_entropy: float  # H(X) = ln n of n records, nats
+    record_left: Mapping[str, float]  # private attribute -> H(X|S), nats
 
     @property
     def ceiling(self) -> float:
@@ -33,6 +36,11 @@ class Allowance:
         return self.ceiling / self.useful_entropy if self.useful_entropy > 0 else 1.0
 
     @property
+    def record_ceiling(self) -> float:
+        """The most that I(X';X) can be, nats."""
+        return min(self.record_left.values(), default=self.record_entropy)
+
+    @property
     def most_entangled(self) -> str:
         """The private attribute that costs most."""
         return max(self.shared, key=lambda name: self.shared[name])
@@ -43,11 +51,18 @@ def what_the_data_allow(labels: Mapping[str, IntArray], attributes: tuple[Attrib
     useful = [labels[a.name] for a in with_role(attributes, "useful")]
     alone = sum(joint_entropy([column]) for column in useful)
     together = joint_entropy(useful)
-    shared = {}
+    shared, left = {}, {}
     for attribute in with_role(attributes, "private"):
         private = labels[attribute.name]
+        left[attribute.name] = entropy_within(private)
         shared[attribute.name] = max(0.0, together + joint_entropy([private]) - joint_entropy([*useful, private]))
-    return Allowance(alone, alone - together, shared)
+    return Allowance(alone, alone - together, shared, float(np.log(len(useful[0]))), left)
+
+
+def entropy_within(classes: IntArray) -> float:
+    """H(X|S) of equally likely records X given their class S, nats: the average of ln n_s, where n_s share the record's class."""
+    _, counts = np.unique(classes, return_counts=True)
+    return float(counts @ np.log(counts) / counts.sum())
 
 
 def joint_entropy(columns: list[IntArray]) -> float:

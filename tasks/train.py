@@ -51,7 +51,8 @@ def _tell(allowed: Allowance, io: StepIO) -> None:
     """Says before training what no training can exceed; warns when private and useful attributes are entangled."""
     logger.info(
         "train %s: with the private attributes hidden, at most %.0f %% of what the useful ones say can survive "
-        "(%.2f of %.2f nats)", io.key, 100 * allowed.share, allowed.ceiling, allowed.useful_entropy,
+        "(%.2f of %.2f nats), and at most %.2f of %.2f nats of which record it was", io.key, 100 * allowed.share, allowed.ceiling,
+        allowed.useful_entropy, allowed.record_ceiling, allowed.record_entropy,
     )  # fmt: skip
     if allowed.share < ENTANGLED_BELOW:
         logger.warning(

@@ -1,6 +1,7 @@
 """Steps on the tiny project: what they write, what never leaves, and what damage does to them."""
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -260,6 +261,8 @@ def test_training_says_what_the_data_allow(tiny_config: Config, copied: Layout, 
         report = _run("train", dataclasses.replace(tiny_config, dataset={"synthetic_motion": roles}), copied)
     assert "at most 0 % of what the useful ones say can survive" in caplog.text  # who it is tells the gender
     assert "private attribute 'id' tells 0.69 nats" in caplog.text
+    records = report.counts["records"]  # four people with about as many records each
+    assert f"at most {math.log(records / 4):.2f} of {math.log(records):.2f} nats of which record it was" in caplog.text
     assert report.metrics["useful_ceiling"] == pytest.approx(0, abs=1e-6)
 
 
