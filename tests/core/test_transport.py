@@ -1,5 +1,7 @@
 """Transport: equal donors for every private class, little cost, the useful class kept; and what breaks without it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -55,7 +57,7 @@ def _laws(fitted: FittedTransport, train: Records, test: Records) -> tuple[dict[
 def solved() -> tuple[FittedTransport, Records, Records, list[Epoch]]:
     train, test = _data(1500, 1), _data(600, 2)
     told: list[Epoch] = []
-    return _fit(train, TransportConfig(epsilon=0.05, rounds=200, tolerance=0.005), told), train, test, told
+    return _fit(train, TransportConfig(epsilon=0.05, rounds=200, tolerance=0.01), told), train, test, told
 
 
 def test_every_private_class_has_the_same_donors(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
@@ -64,7 +66,7 @@ def test_every_private_class_has_the_same_donors(solved: tuple[FittedTransport, 
     marginals = joint["s"] / joint["s"].sum(axis=1, keepdims=True)
     assert np.abs(marginals[0] - marginals[1]).sum() / 2 < 0.02
     assert mutual_information(joint["s"]) <= 1e-3
-    assert told[-1].terms["total"] <= 0.005  # converged, and said so
+    assert told[-1].terms["total"] <= 0.01  # converged, and said so
     assert told[-1].number == told[-1].total < 200
     assert told[0].terms["private_information"] > 0.1 > told[-1].terms["private_information"]
     majority = max(np.bincount(test.labels["s"])) / len(test)
@@ -89,8 +91,7 @@ def test_without_scaling_the_private_class_is_plain_to_see() -> None:
 def _cost(fitted: FittedTransport, data: Records, probabilities: FloatArray) -> float:
     """Mean expected 1 − cos(φ(x), φ(x'))."""
     channel = fitted.channel
-    described = (torch.from_numpy(data.features) - channel.mean) / channel.scale
-    similarity = torch.nn.functional.normalize(described, dim=1) @ channel.donors.T
+    similarity = channel.neighbourhoods(torch.from_numpy(data.features)) @ channel.donors.T
     return float((torch.from_numpy(probabilities) * (1 - similarity)).sum(dim=1).mean())
 
 
@@ -122,14 +123,24 @@ def test_combinations_number_only_what_occurs() -> None:
     assert combinations([first, second]).tolist() == [0, 1, 2, 2, 1]
 
 
-def test_equal_weighting_moves_the_shared_donors_towards_the_smaller_class() -> None:
+def test_the_larger_class_keeps_the_more_donors_the_more_it_weighs() -> None:
     train = _data(1500, 1)
     shares = {}
-    for weighting in ("records", "equal"):
-        fitted = _fit(train, TransportConfig(epsilon=0.05, rounds=100, class_weighting=weighting))
+    for majority in (0.0, 1.0, 2.0):
+        fitted = _fit(train, TransportConfig(epsilon=0.05, rounds=100, majority=majority))
         joint = channel_law(fitted.channel, train.features, train.labels, ATTRIBUTES, stream(2, "law")).joint["s"]
-        shares[weighting] = joint.sum(axis=0)[fitted_labels(train) == 1].sum()
-    assert shares["equal"] > shares["records"] + 0.05
+        shares[majority] = joint.sum(axis=0)[fitted_labels(train) == 1].sum()
+    assert shares[0.0] > shares[1.0] + 0.05 > shares[2.0] + 0.05
+
+
+def test_rounds_on_parts_of_the_records_equalise_all_of_them() -> None:
+    """What millions of records need: no round sees them all. One such round, undamped, would not do."""
+    train = _data(1500, 3)
+    config = TransportConfig(epsilon=0.1, rounds=60, tolerance=0.0001, records_per_round=300)
+    joint, _ = _laws(_fit(train, config), train, train)
+    assert mutual_information(joint["s"]) < 0.01
+    unscaled, _ = _laws(_fit(train, dataclasses.replace(config, rounds=1)), train, train)
+    assert mutual_information(unscaled["s"]) > 0.2
 
 
 def fitted_labels(train: Records) -> IntArray:
