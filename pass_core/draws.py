@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pass_core.data import DoubleArray, IntArray
@@ -17,14 +18,20 @@ KEY_BYTES = 32
 # Thresholds are integers of 53 bits: the largest range in which every integer is a float64, so scaling is exact.
 THRESHOLD_BITS = 53
 _THRESHOLD_RANGE = float(2**THRESHOLD_BITS)
+# Sums are held for so many cells of P at once: they stay in the cache, and their memory is used again from rows to rows.
+_CELLS_AT_ONCE = 2**19
 
 WordArray = NDArray[np.uint64]
 
 
 def _framed(parts: Iterable[str]) -> bytes:
     """Length-prefixed concatenation: different tuples never give the same bytes."""
-    encoded = [part.encode() for part in parts]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+    return b"".join(map(_frame, parts))
+
+
+def _frame(part: str) -> bytes:
+    encoded = part.encode()
+    return len(encoded).to_bytes(8, "big") + encoded
 
 
 def experiment_key(seed: int) -> bytes:
@@ -47,12 +54,12 @@ def keyed_words(key: bytes, purpose: str, scope: tuple[str, ...], record_ids: It
     """One 64-bit word per record id: PRF(key, purpose | scope | record id), keyed BLAKE2b."""
     _check_key(key)
     base = hashlib.blake2b(_framed((purpose, *scope)), key=key, digest_size=8, person=b"pass-draws")
-    words = []
+    digests = []
     for record_id in record_ids:
         state = base.copy()
-        state.update(_framed((record_id,)))
-        words.append(int.from_bytes(state.digest(), "big"))
-    return np.array(words, dtype=np.uint64)
+        state.update(_frame(record_id))
+        digests.append(state.digest())
+    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
 
 def inverse_cdf(probabilities: NDArray[np.floating], words: WordArray) -> IntArray:
@@ -60,18 +67,34 @@ def inverse_cdf(probabilities: NDArray[np.floating], words: WordArray) -> IntArr
 
     Args:
         probabilities: (n, pool), rows of non-negative numbers; each row is normalised here.
-        words: (n,) uniform 64-bit words, of which the upper 53 bits are used.
+        words: (n,), or (draws, n) for several draws of every row: uniform 64-bit words, of which the upper 53 bits are used.
     """
-    cumulative: DoubleArray = np.cumsum(probabilities, axis=1, dtype=np.float64)
-    total = cumulative[:, -1:]
+    picks = (words >> np.uint64(64 - THRESHOLD_BITS)).astype(np.float64)
+    donors: IntArray = np.empty(words.shape, dtype=np.int64)
+    at_once = max(1, _CELLS_AT_ONCE // probabilities.shape[1])
+    for start in range(0, len(probabilities), at_once):
+        rows = slice(start, start + at_once)
+        # Torch adds a row from left to right as numpy does, but the rows on all threads.
+        cumulative = torch.cumsum(torch.from_numpy(probabilities[rows]), dim=1, dtype=torch.float64).numpy()
+        donors[..., rows] = _first_above(cumulative, picks[..., rows])
+    return donors
+
+
+def _first_above(cumulative: DoubleArray, picks: DoubleArray) -> IntArray:
+    """The first donor of every row whose threshold is above the pick, by bisection: thresholds never decrease along a row."""
+    n, pool = cumulative.shape
+    total = cumulative[:, -1]
     if not (np.isfinite(total).all() and (total > 0).all()):
         raise ConfigError("a row of P(x'|x) is empty or not finite: the model cannot be used for draws")
+    row = np.arange(n)
+    low, high = np.zeros(picks.shape, dtype=np.int64), np.full(picks.shape, pool - 1, dtype=np.int64)
     # The tail after the last donor with mass equals the total exactly, so its threshold is the full range: equal
     # neighbouring thresholds mean zero mass, and the first threshold above the word is always a donor with mass.
-    thresholds = np.floor(cumulative / total * _THRESHOLD_RANGE)
-    picks = (words >> np.uint64(64 - THRESHOLD_BITS)).astype(np.float64)
-    donors: IntArray = (thresholds <= picks[:, None]).sum(axis=1).astype(np.int64)
-    return donors
+    for _ in range((pool - 1).bit_length()):
+        middle = (low + high) // 2
+        above = np.floor(cumulative[row, middle] / total * _THRESHOLD_RANGE) > picks
+        low, high = np.where(above, low, middle + 1), np.where(above, middle, high)
+    return low
 
 
 def uniform_words(rng: np.random.Generator, n: int) -> WordArray:

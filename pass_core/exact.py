@@ -52,8 +52,8 @@ def channel_law(
         for attribute in attributes:
             joint[attribute.name] += one_hot(labels[attribute.name][rows], attribute.n_classes).T @ probabilities
         entropy += float(-(probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))).sum())
-        for draw in range(n_draws):
-            draws[draw, rows] = inverse_cdf(probabilities, uniform_words(rng, len(probabilities)))
+        if n_draws:
+            draws[:, rows] = inverse_cdf(probabilities, uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
     n = len(features)
     return ChannelLaw({name: table / n for name, table in joint.items()}, entropy / n, draws)
 

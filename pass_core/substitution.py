@@ -19,7 +19,7 @@ BLOCK_ROWS = 1024
 
 
 def log_probabilities(embedded: Tensor, donors: Tensor, temperature: float) -> Tensor:
-    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ (eq. 2), for f (batch, dim) and g (pool, dim)."""
+    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ (eq. 2), for f (batch, dim) and g (pool, dim); the reference."""
     cosine = F.normalize(embedded, dim=1) @ F.normalize(donors, dim=1).T  # (batch, pool)
     return F.log_softmax(cosine / temperature, dim=1)
 
@@ -32,7 +32,10 @@ class Channel(Protocol):
         """Number of donors."""
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records."""
+        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records.
+
+        P is the caller's to change.
+        """
 
 
 def padded_blocks(features: FloatArray, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
@@ -58,9 +61,11 @@ class SubstitutionChannel:
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         self.encoder.eval()
+        scaled = F.normalize(self.donors, dim=1).T / self.temperature
         for rows, block in padded_blocks(features, self.donors.device):
             with torch.inference_mode():
-                scores = log_probabilities(self.encoder(block), self.donors, self.temperature).exp()
+                scores = F.normalize(self.encoder(block), dim=1) @ scaled
+                torch.softmax(scores, dim=1, out=scores)  # in place: fresh memory costs more than the arithmetic
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
 
 
@@ -82,15 +87,16 @@ class ExcludingChannel:
         Raises:
             MethodError: a record has no other donor.
         """
-        for rows, probabilities in self.channel.blocks(features):
-            allowed = np.where(self.record_units[rows, None] == self.donor_units, np.float32(0), probabilities)
+        for rows, allowed in self.channel.blocks(features):
+            allowed[self.record_units[rows, None] == self.donor_units] = 0
             totals = allowed.sum(axis=1, keepdims=True)
             if (totals <= 0).any():
                 raise MethodError(
                     f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor: raise pool.donors, or "
                     "forbid less"
                 )
-            yield rows, allowed / totals
+            np.divide(allowed, totals, out=allowed)
+            yield rows, allowed
 
 
 def draw_substitutes(channel: Channel, features: FloatArray, donor_features: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -101,6 +101,20 @@ def test_scores_of_a_record_do_not_depend_on_its_neighbours() -> None:
     assert list(channel.blocks(x[:0])) == []
 
 
+def test_channel_is_the_formula() -> None:
+    """Computed in place and in blocks, but equation 2."""
+    generator = torch.Generator().manual_seed(4)
+    encoder = build_network("mlp", (20,), 32, generator).eval()
+    donors = torch.randn(1500, 32, generator=generator)
+    x = stream(5, "x").normal(size=(BLOCK_ROWS + 10, 20)).astype(np.float32)
+    for temperature in (0.01, 1.0):
+        found = np.concatenate([p for _, p in SubstitutionChannel(encoder, donors, temperature).blocks(x)])
+        with torch.inference_mode():
+            expected = log_probabilities(encoder(torch.from_numpy(x)).double(), donors.double(), temperature).exp()
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-3, atol=1e-7)
+        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+
+
 def test_pass_hides_the_private_and_keeps_the_useful(rng: np.random.Generator) -> None:
     fitted, data, setting, seen = _fit(30, 1, rng)
     released = fitted.transform(data.features, stream(2, "draw"))

@@ -1,5 +1,7 @@
 """Keyed draws: known answers, exact distribution, nothing that depends on order or grouping."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,6 +75,39 @@ def test_zero_probability_is_never_drawn(seed: int, pool: int) -> None:
     extremes = rng.choice(np.array([0, 1, 2**63, 2**64 - 2**11, 2**64 - 1], dtype=np.uint64), 16)
     for words in (extremes, uniform_words(rng, 16)):
         assert (rows[np.arange(16), inverse_cdf(rows, words)] > 0).all()
+
+
+def _thresholds(row: np.ndarray) -> list[int]:
+    """A row's thresholds one after the other: the definition, in the arithmetic of plain Python."""
+    sums = list(accumulate(row.tolist()))
+    return [int(part / sums[-1] * 2**53) for part in sums]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(1, 400),
+    pool=st.sampled_from([1, 2, 3, 63, 64, 65, 3000]),  # the largest takes the rows in several parts
+    spread=st.sampled_from([0, 5, 80]),
+    kind=st.sampled_from([np.float32, np.float64]),
+)
+def test_the_donor_is_the_first_whose_threshold_is_above_the_word(
+    seed: int, n: int, pool: int, spread: float, kind: type[np.floating]
+) -> None:
+    """On the very thresholds and right below them, too, and for one draw as for several at once."""
+    rng = np.random.default_rng(seed)
+    rows = np.exp(-rng.uniform(0, spread, (n, pool))).astype(kind) * (rng.random((n, pool)) < 0.7)
+    rows[np.arange(n), rng.integers(0, pool, n)] += 1e-3
+    thresholds = [_thresholds(row) for row in rows]
+    edges = [t[d] for t, d in zip(thresholds, rng.integers(0, pool, n), strict=True)]
+    picks = [[min(edge, 2**53 - 1) for edge in edges], [max(edge - 1, 0) for edge in edges]]
+    words = np.concatenate([np.array(picks, dtype=np.uint64) << np.uint64(11), [uniform_words(rng, n)]])
+    expected = [
+        [next(d for d, threshold in enumerate(t) if threshold > word >> 11) for t, word in zip(thresholds, draw, strict=True)]
+        for draw in words.tolist()
+    ]
+    assert inverse_cdf(rows, words).tolist() == expected
+    assert inverse_cdf(rows, words[0]).tolist() == expected[0]
 
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
