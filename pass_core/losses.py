@@ -34,6 +34,12 @@ def private_loss(log_p: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     return (shares * negative_entropy).sum()
 
 
+def spread(log_p: Tensor) -> Tensor:
+    """H(X'|B), entropy of the batch's mean row: over how many donors releases spread. The paper bounds it by ln |pool|."""
+    mean = log_p.exp().mean(dim=0)
+    return -(mean * mean.clamp_min(SMALLEST_PROBABILITY).log()).sum()
+
+
 def useful_loss(log_p: Tensor, labels: Tensor, donor_labels: Tensor, n_classes: int) -> Tensor:
     """L_U = ln|U| · mean of −ln P(U'=U|x) (eq. 6, 7): cross-entropy of the label that the substitute carries."""
     total = log_p.new_zeros(())

@@ -3,10 +3,11 @@
 With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂L/∂z = P ⊙ (G − ⟨P, G⟩) with G = ∂L/∂P:
 
     L_S(i)   ln q_s(d)/B for a record of class s          q_s is the class's mean row; constants cancel in the bracket
+    H(X')    −ln q(d)/B                                   q is the batch's mean row
     L_U(j)   −ln|U_j|/B · 1[U'_j(d) = U_j(x)]/A_j(x)      A_j is the probability of the record's own class
     L_X      −ln P/B
 
-The first two are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to −μ ln P/B. One
+All but the last are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to −μ ln P/B. One
 matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every operation.
 `pass_core.losses` has the same terms one by one, as the reference.
 """
@@ -28,20 +29,30 @@ SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Σ L_S + λ Σ L_U + μ L_X over a pool (eq. 3 with the signs of its proof)."""
+    """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X over a pool; with α = β = 1 it is eq. 3 with the signs of its proof.
+
+    Since L_S is −H(X'|S), the first two are α Σ I(X';S) − β n_S H(X') in the batch: hiding and spreading, weighed apart.
+    """
 
     private_classes: tuple[int, ...]  # number of classes of each private attribute
     useful_donors: tuple[Tensor, ...]  # indicators (classes, pool) of the donors' class, per useful attribute
     useful_weight: float
     general_weight: float
     temperature: float
+    private_weight: float = 1.0  # α
+    spread_weight: float = 1.0  # β
+
+    @property
+    def excess_weight(self) -> float:
+        """(α − β) n_S: what H(X') costs beyond the paper's objective, in which it has none."""
+        return (self.private_weight - self.spread_weight) * len(self.private_classes)
 
     def __call__(
         self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute.
 
-        `terms` holds every L_S, every L_U and L_X, in this order, without gradient.
+        `terms` holds every L_S, every L_U, H(X') and L_X, in this order, without gradient.
         """
         unit = F.normalize(embedded, dim=1), F.normalize(donors, dim=1)
         total, terms = _ObjectiveFunction.apply(*unit, tuple(private), tuple(useful), self)  # type: ignore[no-untyped-call]
@@ -64,9 +75,9 @@ class _ObjectiveFunction(torch.autograd.Function):
         ctx.save_for_backward(log_p, f, g)  # by now ∂L/∂z
         ctx.temperature = parts.temperature
         ctx.mark_non_differentiable(terms)
-        n_private = len(private)
-        total = terms[:n_private].sum() + parts.useful_weight * terms[n_private:-1].sum() + parts.general_weight * terms[-1]
-        return total, terms
+        hidden, kept, (spread, general) = terms[: len(private)], terms[len(private) : -2], terms[-2:]
+        total = parts.private_weight * hidden.sum() + parts.excess_weight * spread
+        return total + parts.useful_weight * kept.sum() + parts.general_weight * general, terms
 
     @staticmethod
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
@@ -120,8 +131,14 @@ def _terms(
     for labels, means, shares in zip(private, law.class_means, law.class_shares, strict=True):
         logs = means.clamp_min(SMALLEST_PROBABILITY).log()
         terms.append((shares * (means * logs).sum(dim=1)).sum())
-        table.append(logs / batch)
+        table.append(logs * (parts.private_weight / batch))
         weights.append(F.one_hot(labels, len(means)).to(log_p.dtype))
+    overall = law.class_shares[0] @ law.class_means[0]  # every record is of one class of the first attribute
+    logs = overall.clamp_min(SMALLEST_PROBABILITY).log()
+    spread = -(overall * logs).sum()
+    if parts.excess_weight:
+        table.append(logs[None] * (-parts.excess_weight / batch))
+        weights.append(log_p.new_ones(len(log_p), 1))
     for labels, masses, donors in zip(useful, law.masses, parts.useful_donors, strict=True):
         own = masses.gather(1, labels[:, None])[:, 0]
         rows = torch.nonzero(own < SMALLEST_MASS)[:, 0]
@@ -133,7 +150,7 @@ def _terms(
         weight[rows] = 0
         weights.append(weight)
         faint.append(rows)
-    return torch.stack([*terms, law.row_entropy]), torch.cat(table), torch.cat(weights, dim=1), faint
+    return torch.stack([*terms, spread, law.row_entropy]), torch.cat(table), torch.cat(weights, dim=1), faint
 
 
 def _matching(log_p: Tensor, labels: Tensor, donors: Tensor) -> Tensor:

@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.losses import general_loss, private_loss, useful_loss
+from pass_core.losses import general_loss, private_loss, spread, useful_loss
 from pass_core.objective import ROWS_AT_ONCE, Objective
 from pass_core.substitution import log_probabilities
 
 
 def _case(
-    batch: int, pool: int, seed: int, private: tuple[int, ...], useful: tuple[int, ...], dtype: torch.dtype, temperature: float
+    batch: int,
+    pool: int,
+    seed: int,
+    private: tuple[int, ...],
+    useful: tuple[int, ...],
+    dtype: torch.dtype,
+    temperature: float,
+    hiding: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor], Objective]:
     """f, g, labels, donors' labels, and the objective; every useful class asked for has a donor."""
     generator = torch.Generator().manual_seed(seed)
@@ -25,7 +32,7 @@ def _case(
     donor_labels = [torch.randint(n, (pool,), generator=generator) for n in useful]
     wanted = [donors[torch.randint(pool, (batch,), generator=generator)] for donors in donor_labels]
     indicators = tuple(F.one_hot(donors, n).T.to(dtype) for donors, n in zip(donor_labels, useful, strict=True))
-    parts = Objective(private, indicators, useful_weight=1.3, general_weight=0.4, temperature=temperature)
+    parts = Objective(private, indicators, 1.3, 0.4, temperature, *hiding)
     return f, g, labels, wanted, donor_labels, parts
 
 
@@ -39,8 +46,12 @@ def _one_by_one(
         for u, donors, indicators in zip(wanted, donor_labels, parts.useful_donors, strict=True)
     ]
     general = general_loss(log_p)
-    total = sum(terms, start=parts.general_weight * general) + parts.useful_weight * sum(useful, start=torch.zeros(()))
-    return total, torch.stack([*terms, *useful, general]).detach()
+    marginal = spread(log_p)
+    informations = [marginal + term for term in terms]  # I(X';S) in the batch
+    total = parts.general_weight * general + parts.useful_weight * sum(useful, start=torch.zeros(()))
+    total = total + parts.private_weight * sum(informations, start=torch.zeros(()))
+    total = total - parts.spread_weight * len(terms) * marginal
+    return total, torch.stack([*terms, *useful, marginal, general]).detach()
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,12 +61,19 @@ def _one_by_one(
     private=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
     useful=st.lists(st.integers(2, 4), min_size=1, max_size=2).map(tuple),
     temperature=st.sampled_from([0.02, 0.3, 1.0]),
+    hiding=st.sampled_from([(1.0, 1.0), (3.0, 1.0), (2.0, 0.0), (0.5, 1.0)]),
     seed=st.integers(0, 10_000),
 )
 def test_value_terms_and_gradients_equal_the_terms_one_by_one(
-    batch: int, pool: int, private: tuple[int, ...], useful: tuple[int, ...], temperature: float, seed: int
+    batch: int,
+    pool: int,
+    private: tuple[int, ...],
+    useful: tuple[int, ...],
+    temperature: float,
+    hiding: tuple[float, float],
+    seed: int,
 ) -> None:
-    f, g, labels, wanted, donor_labels, parts = _case(batch, pool, seed, private, useful, torch.float64, temperature)
+    f, g, labels, wanted, donor_labels, parts = _case(batch, pool, seed, private, useful, torch.float64, temperature, hiding)
     expected, expected_terms = _one_by_one(f, g, labels, wanted, donor_labels, parts)
     expected_gradients = torch.autograd.grad(expected, (f, g))
     total, terms = parts(f, g, labels, wanted)
