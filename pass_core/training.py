@@ -1,17 +1,16 @@
 """One training loop for everything that learns here: AdamW, cosine schedule, shuffled whole batches."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pass_core.epochs import Epoch, OnEpoch
+from pass_core.checkpoints import TrainingState
+from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError
-
-Device = Literal["cpu", "cuda", "mps", "auto"]
+from pass_core.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +37,57 @@ class TrainConfig:
 BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
 
 
-def resolve_device(device: Device) -> torch.device:
-    """The torch device for a setting; `auto` takes CUDA, then MPS, then the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available[device]:
-        raise ConfigError(f"compute.device: {device} is not available here; use auto or cpu")
-    return torch.device(device)
-
-
 def minimise(
     batch_loss: BatchLoss,
-    parameters: Iterable[Tensor],
+    learnt: Mapping[str, Tensor],
     n_records: int,
     config: TrainConfig,
     generator: torch.Generator,
-    on_epoch: OnEpoch,
+    run: Run,
 ) -> None:
-    """Trains `parameters` in place on `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
+    """Changes `learnt` in place to minimise `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
+
+    `learnt` is a module's `state_dict(keep_vars=True)` and whatever else is learnt: what requires a gradient is trained, the
+    rest goes along into checkpoints. A run that goes on from a checkpoint tells its epochs again and ends at the same bits.
 
     Raises:
         ConfigError: the loss became infinite or not a number.
     """
     batch_size = min(config.batch_size, n_records)
     steps_per_epoch = n_records // batch_size
-    optimiser = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
     n_steps = config.epochs * steps_per_epoch
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1.0))))
-    for epoch in range(config.epochs):
+    trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+    state = TrainingState(learnt, optimiser, generator)
+    kept = run.checkpoints.load()
+    if kept is not None:
+        state.restore(kept)
+    for number in range(1, state.epochs + 1):
+        run.on_epoch(Epoch(number, config.epochs, state.terms(number)))
+    for epoch in range(state.epochs, config.epochs):
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
+            _set_rate(optimiser, config.learning_rate * _cosine((epoch * steps_per_epoch + step) / n_steps))
             terms = batch_loss(order[step * batch_size : (step + 1) * batch_size], epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
             optimiser.step()
-            schedule.step()
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
         means = {name: value / steps_per_epoch for name, value in sums.items()}
         if not math.isfinite(means["total"]):
             raise ConfigError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower learning_rate")
-        on_epoch(Epoch(epoch + 1, config.epochs, means))
+        state.add(means)
+        run.on_epoch(Epoch(state.epochs, config.epochs, means))
+        run.checkpoints.offer(state.tensors())
+
+
+def _cosine(share: float) -> float:
+    """The schedule: from 1 at the start to 0 at the end."""
+    return 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = rate

@@ -113,6 +113,8 @@ def run_step(
         record.log(_parameters(step, key, config), {**report.counts, **report.metrics}, result.epochs, report.digests)
         record.log_outputs(inputs, {name: layout.artefact(name, key) for name in outputs}, report.verdict)
         write_json(layout.provenance(step.name, key), describe(engine, seconds) | {"mlflow_run": record.run_id})
+    for path in result.spent:
+        path.unlink(missing_ok=True)
     counts = ", ".join(f"{number} {name}" for name, number in result.counts.items())
     logger.info("%s %s: %s in %.1f s", step.name, key, counts or "done", seconds)
     return report

@@ -1,16 +1,21 @@
 """Step train: fits an obfuscation method."""
 
+import dataclasses
 import logging
 from typing import Any
 
 import polars as pl
+import torch
 
 import pass_core.methods
 from pass_core import discovery
+from pass_core.devices import Device, resolve_device
 from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
 from pass_core.methods.base import Method
-from pass_core.training import Device, TrainConfig, resolve_device
+from pass_core.run import Run
+from pass_core.training import TrainConfig
+from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import TableInfo, read_features
 from tasks.models import save_model
@@ -24,7 +29,7 @@ ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
 
 
 def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, io: StepIO) -> StepResult:
-    """Learns a protector and writes it with its training curves."""
+    """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
     method: Method = discovery.load(pass_core.methods, str(io.key.method)).METHOD
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
     features = read_features(io.inputs["features"], attributes)
@@ -38,13 +43,22 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
         epochs.append(epoch)
         io.progress(f"train {io.key}", epoch.number, epoch.total, f"loss {epoch.terms['total']:.3f}")
 
-    fitted = method.fit(data, setting, config, training, io.rng("fit"), on_epoch)
+    recipe = {
+        "method": [io.key.method, dataclasses.asdict(config)],
+        "training": dataclasses.asdict(training),
+        "attributes": [dataclasses.asdict(attribute) for attribute in attributes],
+        "random": [io.seed, *io.labels],
+        "compute": [str(setting.device), torch.get_num_threads()],
+    }
+    checkpoints = FileCheckpoints(checkpoint_path(io.cache / "training", io.inputs, recipe), f"train {io.key}")
+    fitted = method.fit(data, setting, config, training, io.rng("fit"), Run(on_epoch, checkpoints))
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in epochs[-1].terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
-    return StepResult(counts={"records": len(data), "epochs": len(epochs)}, metrics=last | ceiling, epochs=tuple(epochs))
+    counts = {"records": len(data), "epochs": len(epochs)}
+    return StepResult(counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
 
 
 def _tell(allowed: Allowance, io: StepIO) -> None:

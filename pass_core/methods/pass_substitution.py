@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from pass_core.data import FloatArray, Records, one_hot, with_role
-from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.exact import entropy
 from pass_core.losses import bound_constant
@@ -17,6 +16,7 @@ from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
 from pass_core.objective import Objective
 from pass_core.randomness import torch_generator
+from pass_core.run import Run
 from pass_core.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.training import TrainConfig, minimise
 
@@ -78,7 +78,7 @@ class PassSubstitution:
         config: PassConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        on_epoch: OnEpoch,
+        run: Run,
     ) -> FittedPass:
         """Minimises Σ L_S + λ Σ L_U + μ L_X (eq. 3 with the signs of its proof) over the encoder f and the donors' embeddings g.
 
@@ -117,7 +117,8 @@ class PassSubstitution:
             return {"total": total, **dict(zip(names, terms, strict=True)), "bound": total.detach() + constant}
 
         encoder.train()
-        minimise(batch_loss, [*encoder.parameters(), donors], len(data), training, generator, on_epoch)
+        learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
+        minimise(batch_loss, learnt, len(data), training, generator, run)
         return _fitted(encoder, donors.detach(), config, setting)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: PassConfig) -> FittedPass:

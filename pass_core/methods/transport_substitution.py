@@ -28,6 +28,7 @@ from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.networks import build_network
 from pass_core.randomness import torch_generator
+from pass_core.run import Run
 from pass_core.substitution import BLOCK_ROWS, draw_substitutes, padded_blocks
 from pass_core.training import TrainConfig, minimise
 
@@ -136,7 +137,7 @@ class TransportSubstitution:
         config: TransportConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        on_epoch: OnEpoch,
+        run: Run,
     ) -> FittedTransport:
         """Trains the classifier, then scales until every private class has the same distribution over donors.
 
@@ -160,13 +161,14 @@ class TransportSubstitution:
             return {"total": torch.stack(losses).sum()}
 
         classifier.train()
-        minimise(batch_loss, list(classifier.parameters()), len(data), training, generator, lambda _: None)
+        quiet = Run(checkpoints=run.checkpoints)  # the curves are those of the rounds
+        minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, quiet)
         described = describe(features)
         mean, scale = described.mean(dim=0), described.std(dim=0, correction=0).clamp_min(1e-6)
         start = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
         channel = _channel(classifier.eval(), mean, scale, start, setting, config)
         chosen = torch.randperm(len(data), generator=generator)[: config.records_per_round].sort().values
-        potentials = scale_potentials(channel, features[chosen], targets[0][chosen], config, on_epoch)
+        potentials = scale_potentials(channel, features[chosen], targets[0][chosen], config, run.on_epoch)
         return FittedTransport(_channel(classifier, mean, scale, potentials, setting, config), setting.pool.features)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: TransportConfig) -> FittedTransport:
