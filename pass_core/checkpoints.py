@@ -36,6 +36,7 @@ class TrainingState:
     optimiser: torch.optim.Optimizer
     generator: torch.Generator
     curves: dict[str, list[float]] = field(default_factory=dict)
+    best: dict[str, Tensor] = field(default_factory=dict)  # what was learnt by the best epoch, where that is asked for
 
     @property
     def epochs(self) -> int:
@@ -51,6 +52,16 @@ class TrainingState:
         """What the epoch of that number told, from 1."""
         return {name: values[epoch - 1] for name, values in self.curves.items()}
 
+    def keep_as_best(self) -> None:
+        """Copies what is learnt now."""
+        self.best = {name: value.detach().clone() for name, value in self.learnt.items()}
+
+    def take_best(self) -> None:
+        """Goes back to what was kept as best."""
+        with torch.no_grad():
+            for name, value in self.best.items():
+                self.learnt[name].copy_(value)
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything, without copying."""
         moments = {
@@ -60,6 +71,7 @@ class TrainingState:
         }
         return (
             {f"learnt.{name}": value.detach() for name, value in self.learnt.items()}
+            | {f"best.{name}": value for name, value in self.best.items()}
             | moments
             | {f"curve.{k}.{name}": torch.tensor(self.curves[name], dtype=torch.float64) for k, name in enumerate(self.curves)}
             | {"generator": self.generator.get_state(), "epochs": torch.tensor(self.epochs)}
@@ -70,6 +82,7 @@ class TrainingState:
         with torch.no_grad():
             for name, value in self.learnt.items():
                 value.copy_(tensors[f"learnt.{name}"])
+        self.best = {name: value.to(self.learnt[name].device) for name, value in _below("best", tensors).items()}
         moments: dict[int, dict[str, Tensor]] = {}
         for path, value in _below("optimiser", tensors).items():
             k, _, name = path.partition(".")

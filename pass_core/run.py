@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from pass_core.checkpoints import Checkpoints, NoCheckpoints
+from pass_core.data import IntArray
 from pass_core.epochs import Epoch, OnEpoch
 
 
@@ -12,7 +15,8 @@ def tell_nobody(epoch: Epoch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whom to tell of every epoch, and where to go on from."""
+    """Whom to tell of every epoch, where to go on from, and which records a method that looks at others leaves out."""
 
     on_epoch: OnEpoch = tell_nobody
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
+    held_out: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # positions among the training records

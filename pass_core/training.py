@@ -1,7 +1,7 @@
 """One training loop for everything that learns here: AdamW, cosine schedule, shuffled whole batches."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from pass_core.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class TrainConfig:
+class OptimiserConfig:
     """How long and how fast to learn; the paper's optimiser is AdamW with a cosine schedule to zero."""
 
     epochs: int
@@ -34,21 +34,50 @@ class TrainConfig:
             raise ConfigError(f"weight_decay: expected 0 or more, found {self.weight_decay}")
 
 
+@dataclass(frozen=True, slots=True)
+class TrainConfig(OptimiserConfig):
+    """How a protector learns: also from which records, and when to stop."""
+
+    validation_share: float = 0.1  # of the training records, held out to look at while training; never test records
+    patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
+
+    def __post_init__(self) -> None:
+        OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if not 0 <= self.validation_share <= 0.5:
+            raise ConfigError(f"validation_share: expected between 0 and 0.5, found {self.validation_share}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"patience: expected at least 1, or null, found {self.patience}")
+        if self.patience is not None and self.validation_share == 0:
+            raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
+
+
 BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Figures of held-out records after every epoch, and for how many epochs to wait for a smaller `watched` one."""
+
+    figures: Callable[[], Mapping[str, float]]
+    watched: str
+    patience: int | None = None
 
 
 def minimise(
     batch_loss: BatchLoss,
     learnt: Mapping[str, Tensor],
     n_records: int,
-    config: TrainConfig,
+    config: OptimiserConfig,
     generator: torch.Generator,
     run: Run,
+    validation: Validation | None = None,
 ) -> None:
     """Changes `learnt` in place to minimise `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
 
     `learnt` is a module's `state_dict(keep_vars=True)` and whatever else is learnt: what requires a gradient is trained, the
     rest goes along into checkpoints. A run that goes on from a checkpoint tells its epochs again and ends at the same bits.
+    With a validation that has patience, what the best epoch learnt is what remains.
 
     Raises:
         ConfigError: the loss became infinite or not a number.
@@ -62,9 +91,15 @@ def minimise(
     kept = run.checkpoints.load()
     if kept is not None:
         state.restore(kept)
+
+    def tell(number: int) -> None:
+        last = number == state.epochs and _out_of_patience(state, validation)
+        run.on_epoch(Epoch(number, number if last else config.epochs, state.terms(number)))
+
     for number in range(1, state.epochs + 1):
-        run.on_epoch(Epoch(number, config.epochs, state.terms(number)))
-    for epoch in range(state.epochs, config.epochs):
+        tell(number)
+    while state.epochs < config.epochs and not _out_of_patience(state, validation):
+        epoch = state.epochs
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
@@ -78,9 +113,24 @@ def minimise(
         means = {name: value / steps_per_epoch for name, value in sums.items()}
         if not math.isfinite(means["total"]):
             raise ConfigError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower learning_rate")
-        state.add(means)
-        run.on_epoch(Epoch(state.epochs, config.epochs, means))
+        state.add(means | dict(validation.figures()) if validation else means)
+        if validation and validation.patience and best_epoch(state.curves[validation.watched]) == state.epochs:
+            state.keep_as_best()
+        tell(state.epochs)
         run.checkpoints.offer(state.tensors())
+    state.take_best()
+
+
+def best_epoch(watched: Sequence[float]) -> int:
+    """The number, from 1, of the first epoch with the smallest figure."""
+    return watched.index(min(watched)) + 1
+
+
+def _out_of_patience(state: TrainingState, validation: Validation | None) -> bool:
+    """A function of the curves alone, so that a run that goes on stops where it would have."""
+    if validation is None or validation.patience is None or not state.epochs:
+        return False
+    return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
 
 
 def _cosine(share: float) -> float:
@@ -91,3 +141,8 @@ def _cosine(share: float) -> float:
 def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     for group in optimiser.param_groups:
         group["lr"] = rate
+
+
+def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
+    """The context in which a network's forward pass runs; what it gives is to be made float32 again."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.amp)

@@ -14,7 +14,8 @@ from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
 from pass_core.methods.base import Method
 from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training import TrainConfig, best_epoch
+from pass_core.validation import TOTAL, hold_out
 from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import TableInfo, read_features
@@ -33,7 +34,9 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
     method: Method = discovery.load(pass_core.methods, str(io.key.method)).METHOD
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
     features = read_features(io.inputs["features"], attributes)
-    data = features.subset(features.rows("train"))
+    rows = features.rows("train")
+    data = features.subset(rows)
+    held_out = hold_out(features.blocks[rows], training.validation_share, io.rng("validation"))
     allowed = what_the_data_allow(data.labels, attributes)
     _tell(allowed, io)
     setting = read_setting(io.inputs["pool"], attributes, resolve_device(device))
@@ -41,7 +44,9 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
 
     def on_epoch(epoch: Epoch) -> None:
         epochs.append(epoch)
-        io.progress(f"train {io.key}", epoch.number, epoch.total, f"loss {epoch.terms['total']:.3f}")
+        note = f"loss {epoch.terms['total']:.3f}"
+        note += f", held out {epoch.terms[TOTAL]:.3f}" if TOTAL in epoch.terms else ""
+        io.progress(f"train {io.key}", epoch.number, epoch.total, note)
 
     recipe = {
         "method": [io.key.method, dataclasses.asdict(config)],
@@ -51,14 +56,20 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
         "compute": [str(setting.device), torch.get_num_threads()],
     }
     checkpoints = FileCheckpoints(checkpoint_path(io.cache / "training", io.inputs, recipe), f"train {io.key}")
-    fitted = method.fit(data, setting, config, training, io.rng("fit"), Run(on_epoch, checkpoints))
+    fitted = method.fit(data, setting, config, training, io.rng("fit"), Run(on_epoch, checkpoints, held_out))
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
-    last = {f"final_{name}": value for name, value in epochs[-1].terms.items()} if epochs else {}
+    last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
     counts = {"records": len(data), "epochs": len(epochs)}
     return StepResult(counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
+
+
+def _kept(epochs: list[Epoch], training: TrainConfig) -> Epoch:
+    """The epoch whose weights were kept: the last, or the best one when training watches for it."""
+    watched = [epoch.terms[TOTAL] for epoch in epochs if TOTAL in epoch.terms]
+    return epochs[best_epoch(watched) - 1] if watched and training.patience else epochs[-1]
 
 
 def _tell(allowed: Allowance, io: StepIO) -> None:

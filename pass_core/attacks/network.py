@@ -14,11 +14,11 @@ from pass_core.epochs import OnEpoch
 from pass_core.networks import NetworkKind, build_network
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
-from pass_core.training import TrainConfig, minimise
+from pass_core.training import OptimiserConfig, minimise
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkConfig(TrainConfig):
+class NetworkConfig(OptimiserConfig):
     """The attacker's own training; the network is the paper's classifier for the shape of the records."""
 
     network: NetworkKind = "auto"

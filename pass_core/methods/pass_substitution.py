@@ -18,7 +18,8 @@ from pass_core.objective import Objective
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import SubstitutionChannel, draw_substitutes
-from pass_core.training import TrainConfig, minimise
+from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
+from pass_core.validation import TOTAL, HeldOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class PassSubstitution:
     ) -> FittedPass:
         """Minimises Σ L_S + λ Σ L_U + μ L_X (eq. 3 with the signs of its proof) over the encoder f and the donors' embeddings g.
 
-        Told per epoch: every term, and `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9).
+        Told per epoch: every term, and `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9); with
+        held-out records, which are not trained on, also that sum and its parts as they are on them.
 
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
@@ -94,6 +96,8 @@ class PassSubstitution:
             )
         useful_weight, general_weight = config.weights(len(private), len(useful))
         generator = torch_generator(rng)
+        held_out = HeldOut.choose(data.subset(run.held_out), private + useful, rng)
+        data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))
         encoder = _encoder(config, data.feature_shape, generator).to(setting.device)
         donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
         features = torch.from_numpy(data.features).to(setting.device)
@@ -113,12 +117,21 @@ class PassSubstitution:
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
             classes = [[labels[a.name][rows] for a in kind] for kind in (private, useful)]
-            total, terms = objective(encoder(features[rows]), donors, *classes)
+            with encoder_precision(training, setting.device):
+                embedded = encoder(features[rows])
+            total, terms = objective(embedded.float(), donors, *classes)
             return {"total": total, **dict(zip(names, terms, strict=True)), "bound": total.detach() + constant}
+
+        def figures() -> dict[str, float]:
+            channel = SubstitutionChannel(encoder, donors.detach(), config.temperature)
+            told = held_out.figures(channel, useful_weight, general_weight)
+            encoder.train()
+            return told
 
         encoder.train()
         learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
-        minimise(batch_loss, learnt, len(data), training, generator, run)
+        validation = Validation(figures, TOTAL, training.patience) if len(held_out.records) else None
+        minimise(batch_loss, learnt, len(data), training, generator, run, validation)
         return _fitted(encoder, donors.detach(), config, setting)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: PassConfig) -> FittedPass:

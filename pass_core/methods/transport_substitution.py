@@ -30,7 +30,7 @@ from pass_core.networks import build_network
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import BLOCK_ROWS, draw_substitutes, padded_blocks
-from pass_core.training import TrainConfig, minimise
+from pass_core.training import TrainConfig, encoder_precision, minimise
 
 SMALLEST_LOG = -80.0  # ln of a class's share of a donor it never draws: far below any that counts
 
@@ -141,6 +141,8 @@ class TransportSubstitution:
     ) -> FittedTransport:
         """Trains the classifier, then scales until every private class has the same distribution over donors.
 
+        No record is held out: what is told per round is computed on the records it learns from, and stops by itself.
+
         Raises:
             MethodError: no private or no useful attribute.
         """
@@ -156,7 +158,9 @@ class TransportSubstitution:
         widths = [n_combinations, *(a.n_classes for a in useful)]
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            heads = classifier(features[rows]).split(widths, dim=1)
+            with encoder_precision(training, setting.device):
+                logits = classifier(features[rows])
+            heads = logits.float().split(widths, dim=1)
             losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, targets, strict=True)]
             return {"total": torch.stack(losses).sum()}
 
