@@ -10,6 +10,7 @@ from torch import Tensor
 from pass_core.checkpoints import TrainingState
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError
+from pass_core.parallel import World
 from pass_core.run import Run
 
 
@@ -79,10 +80,15 @@ def minimise(
     rest goes along into checkpoints. A run that goes on from a checkpoint tells its epochs again and ends at the same bits.
     With a validation that has patience, what the best epoch learnt is what remains.
 
+    Among several processes `batch_loss` is given this one's part of a batch and gives the loss of the whole (`World.mean`).
+
     Raises:
-        ConfigError: the loss became infinite or not a number.
+        ConfigError: the loss became infinite or not a number, or a batch cannot be parted among the processes.
     """
-    batch_size = min(config.batch_size, n_records)
+    world = run.world
+    if config.batch_size % world.processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
+    batch_size = min(config.batch_size, n_records // world.processes * world.processes)
     steps_per_epoch = n_records // batch_size
     n_steps = config.epochs * steps_per_epoch
     trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
@@ -104,21 +110,28 @@ def minimise(
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
             _set_rate(optimiser, config.learning_rate * _cosine((epoch * steps_per_epoch + step) / n_steps))
-            terms = batch_loss(order[step * batch_size : (step + 1) * batch_size], epoch)
+            terms = batch_loss(world.part(order[step * batch_size : (step + 1) * batch_size]), epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
+            world.add_gradients(trained)
             optimiser.step()
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
         means = {name: value / steps_per_epoch for name, value in sums.items()}
         if not math.isfinite(means["total"]):
             raise ConfigError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower learning_rate")
-        state.add(means | dict(validation.figures()) if validation else means)
+        state.add(means | _agreed(validation.figures(), world) if validation else means)
         if validation and validation.patience and best_epoch(state.curves[validation.watched]) == state.epochs:
             state.keep_as_best()
         tell(state.epochs)
         run.checkpoints.offer(state.tensors())
     state.take_best()
+
+
+def _agreed(figures: Mapping[str, float], world: World) -> dict[str, float]:
+    """The same figures in every process, to the last bit: all must stop at the same epoch."""
+    means = world.mean(torch.tensor(list(figures.values()), dtype=torch.float64))
+    return dict(zip(figures, means.tolist(), strict=True))
 
 
 def best_epoch(watched: Sequence[float]) -> int:

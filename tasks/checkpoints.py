@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -38,6 +39,10 @@ class FileCheckpoints:
     def files(self) -> tuple[Path, ...]:
         """What may be left on the disk."""
         return self._path, self._temporary
+
+    def read_only(self) -> "FileCheckpoints":
+        """The same for a process that trains together with the one that writes."""
+        return FileCheckpoints(self._path, self._work, math.inf)
 
     def load(self) -> dict[str, Tensor] | None:
         try:

@@ -1,26 +1,20 @@
 """Step train: fits an obfuscation method."""
 
-import dataclasses
 import logging
 from typing import Any
 
 import polars as pl
-import torch
 
-import pass_core.methods
-from pass_core import discovery
-from pass_core.devices import Device, resolve_device
+from pass_core.devices import Device
 from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
-from pass_core.methods.base import Method
 from pass_core.run import Run
 from pass_core.training import TrainConfig, best_epoch
-from pass_core.validation import TOTAL, hold_out
-from tasks.checkpoints import FileCheckpoints, checkpoint_path
+from pass_core.validation import TOTAL
+from tasks.checkpoints import FileCheckpoints
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import TableInfo, read_features
+from tasks.fitting import Fitting, fit_together
 from tasks.models import save_model
-from tasks.protection import read_setting
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import digest, rounded
 
@@ -29,17 +23,13 @@ logger = logging.getLogger(__name__)
 ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
 
 
-def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, io: StepIO) -> StepResult:
+def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, processes: int, io: StepIO) -> StepResult:
     """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
-    method: Method = discovery.load(pass_core.methods, str(io.key.method)).METHOD
-    attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
-    features = read_features(io.inputs["features"], attributes)
-    rows = features.rows("train")
-    data = features.subset(rows)
-    held_out = hold_out(features.blocks[rows], training.validation_share, io.rng("validation"))
-    allowed = what_the_data_allow(data.labels, attributes)
+    fitting = Fitting(dataset, training, config, device, processes, io)
+    features = fitting.records()
+    data = features.subset(features.rows("train"))
+    allowed = what_the_data_allow(data.labels, fitting.attributes())
     _tell(allowed, io)
-    setting = read_setting(io.inputs["pool"], attributes, resolve_device(device))
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: Epoch) -> None:
@@ -48,15 +38,9 @@ def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: De
         note += f", held out {epoch.terms[TOTAL]:.3f}" if TOTAL in epoch.terms else ""
         io.progress(f"train {io.key}", epoch.number, epoch.total, note)
 
-    recipe = {
-        "method": [io.key.method, dataclasses.asdict(config)],
-        "training": dataclasses.asdict(training),
-        "attributes": [dataclasses.asdict(attribute) for attribute in attributes],
-        "random": [io.seed, *io.labels],
-        "compute": [str(setting.device), torch.get_num_threads()],
-    }
-    checkpoints = FileCheckpoints(checkpoint_path(io.cache / "training", io.inputs, recipe), f"train {io.key}")
-    fitted = method.fit(data, setting, config, training, io.rng("fit"), Run(on_epoch, checkpoints, held_out))
+    checkpoints, setting = FileCheckpoints(fitting.checkpoint(), f"train {io.key}"), fitting.setting()
+    alone = processes == 1
+    fitted = fitting.fit(Run(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])

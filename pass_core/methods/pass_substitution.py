@@ -15,6 +15,7 @@ from pass_core.losses import bound_constant
 from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
 from pass_core.objective import Objective
+from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import SubstitutionChannel, draw_substitutes
@@ -98,7 +99,7 @@ class PassSubstitution:
         generator = torch_generator(rng)
         held_out = HeldOut.choose(data.subset(run.held_out), private + useful, rng)
         data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))
-        encoder = _encoder(config, data.feature_shape, generator).to(setting.device)
+        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(setting.device)
         donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
         features = torch.from_numpy(data.features).to(setting.device)
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(setting.device) for a in private + useful}
@@ -110,7 +111,8 @@ class PassSubstitution:
             torch.from_numpy(one_hot(setting.pool.labels[a.name], a.n_classes).T.astype(np.float32)).to(setting.device)
             for a in useful
         )
-        objective = Objective(tuple(a.n_classes for a in private), carried, useful_weight, general_weight, config.temperature)
+        n_classes = tuple(a.n_classes for a in private)
+        objective = Objective(n_classes, carried, useful_weight, general_weight, config.temperature, run.world)
         entropies = [entropy(np.bincount(data.labels[a.name]) / len(data)) for a in useful]
         constant = bound_constant(len(private), len(setting.pool), entropies, useful_weight, general_weight)
         names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "general"]

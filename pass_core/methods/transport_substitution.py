@@ -27,6 +27,7 @@ from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.networks import build_network
+from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import BLOCK_ROWS, draw_substitutes, padded_blocks
@@ -152,7 +153,8 @@ class TransportSubstitution:
         combined = combinations([data.labels[a.name] for a in private])
         n_combinations = int(combined.max()) + 1
         generator = torch_generator(rng)
-        classifier = _classifier(data.feature_shape, n_combinations, useful, generator).to(setting.device)
+        drawn = _classifier(data.feature_shape, n_combinations, useful, generator)
+        classifier = share_statistics(drawn, run.world).to(setting.device)
         features = torch.from_numpy(data.features).to(setting.device)
         targets = [torch.from_numpy(labels).to(setting.device) for labels in (combined, *(data.labels[a.name] for a in useful))]
         widths = [n_combinations, *(a.n_classes for a in useful)]
@@ -162,10 +164,10 @@ class TransportSubstitution:
                 logits = classifier(features[rows])
             heads = logits.float().split(widths, dim=1)
             losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, targets, strict=True)]
-            return {"total": torch.stack(losses).sum()}
+            return {"total": run.world.mean(torch.stack(losses).sum())}
 
         classifier.train()
-        quiet = Run(checkpoints=run.checkpoints)  # the curves are those of the rounds
+        quiet = Run(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
         minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, quiet)
         described = describe(features)
         mean, scale = described.mean(dim=0), described.std(dim=0, correction=0).clamp_min(1e-6)
