@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from flows.engines import DvcEngine
+from pass_core.devices import resolve_device
 from pass_core.errors import PassError
-from pass_core.training import resolve_device
 from tasks.compat import repair
 from tasks.config import load_config
 from tasks.provenance import LIBRARIES, git_commit

@@ -43,6 +43,10 @@ class Records:
     def __len__(self) -> int:
         return len(self.features)
 
+    def subset(self, rows: IntArray) -> "Records":
+        """The records at these positions."""
+        return Records(self.features[rows], {name: values[rows] for name, values in self.labels.items()})
+
     @property
     def feature_shape(self) -> tuple[int, ...]:
         return tuple(self.features.shape[1:])

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pass_core.losses import SMALLEST_PROBABILITY
+from pass_core.parallel import ALONE, World
 
 ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass
 SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends at 1e-38
@@ -41,6 +42,7 @@ class Objective:
     temperature: float
     private_weight: float = 1.0  # α
     spread_weight: float = 1.0  # β
+    world: World = ALONE  # processes that hold equal parts of the batch; value and gradient are those of the whole
 
     @property
     def excess_weight(self) -> float:
@@ -117,7 +119,9 @@ def _first_pass(f: Tensor, g: Tensor, private: tuple[Tensor, ...], parts: Object
         for mass, donors in zip(masses, parts.useful_donors, strict=True):
             mass[rows] = p @ donors.T
         entropy -= torch.dot(p.view(-1), log_p[rows].reshape(-1)).double()
-    counts = [member.sum(dim=0) for member in members]
+    counts = [parts.world.sum(member.sum(dim=0)) for member in members]
+    sums = [parts.world.sum(total) for total in sums]
+    entropy, batch = parts.world.sum(entropy), batch * parts.world.processes
     means = [total / count.clamp_min(1)[:, None] for total, count in zip(sums, counts, strict=True)]
     return log_p, _BatchLaw(means, [count / batch for count in counts], masses, (entropy / batch).to(f.dtype))
 
@@ -126,7 +130,7 @@ def _terms(
     log_p: Tensor, law: _BatchLaw, private: tuple[Tensor, ...], useful: tuple[Tensor, ...], parts: Objective
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """The terms; the table (k, pool) and weights (batch, k) whose product is G but for L_X; rows to correct per useful one."""
-    batch = len(log_p)
+    batch = len(log_p) * parts.world.processes
     terms, table, weights, faint = [], [], [], []
     for labels, means, shares in zip(private, law.class_means, law.class_shares, strict=True):
         logs = means.clamp_min(SMALLEST_PROBABILITY).log()
@@ -144,7 +148,7 @@ def _terms(
         rows = torch.nonzero(own < SMALLEST_MASS)[:, 0]
         logs = own.clamp_min(SMALLEST_MASS).log()
         logs[rows] = torch.logsumexp(_matching(log_p[rows], labels[rows], donors), dim=1)
-        terms.append(-math.log(len(donors)) * logs.mean())
+        terms.append(-math.log(len(donors)) * parts.world.mean(logs.mean()))
         table.append(donors * (-parts.useful_weight * math.log(len(donors)) / batch))
         weight = F.one_hot(labels, len(donors)) / own.clamp_min(SMALLEST_MASS)[:, None]
         weight[rows] = 0
@@ -161,7 +165,7 @@ def _matching(log_p: Tensor, labels: Tensor, donors: Tensor) -> Tensor:
 def _faint_gradient(log_p: Tensor, rows: Tensor, labels: Tensor, donors: Tensor, parts: Objective) -> Tensor:
     """∂(λ L_U)/∂z of rows that give their own class next to nothing: P − P(·|U' = U), computed among logarithms."""
     matched = F.softmax(_matching(log_p[rows], labels[rows], donors), dim=1)
-    return (log_p[rows].exp() - matched) * (parts.useful_weight * math.log(len(donors)) / len(log_p))
+    return (log_p[rows].exp() - matched) * (parts.useful_weight * math.log(len(donors)) / (len(log_p) * parts.world.processes))
 
 
 def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, parts: Objective) -> None:
@@ -169,6 +173,6 @@ def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, parts: Obj
     for rows in _chunks(len(log_p)):
         logs = log_p[rows]
         p = logs.exp()
-        g = torch.addmm(logs, weights[rows], table, beta=-parts.general_weight / len(log_p))
+        g = torch.addmm(logs, weights[rows], table, beta=-parts.general_weight / (len(log_p) * parts.world.processes))
         g -= torch.linalg.vecdot(p, g)[:, None]
         torch.mul(p, g, out=logs)

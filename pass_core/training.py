@@ -1,21 +1,21 @@
 """One training loop for everything that learns here: AdamW, cosine schedule, shuffled whole batches."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pass_core.epochs import Epoch, OnEpoch
+from pass_core.checkpoints import TrainingState
+from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError
-
-Device = Literal["cpu", "cuda", "mps", "auto"]
+from pass_core.parallel import World
+from pass_core.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class TrainConfig:
+class OptimiserConfig:
     """How long and how fast to learn; the paper's optimiser is AdamW with a cosine schedule to zero."""
 
     epochs: int
@@ -35,49 +35,127 @@ class TrainConfig:
             raise ConfigError(f"weight_decay: expected 0 or more, found {self.weight_decay}")
 
 
+@dataclass(frozen=True, slots=True)
+class TrainConfig(OptimiserConfig):
+    """How a protector learns: also from which records, and when to stop."""
+
+    validation_share: float = 0.1  # of the training records, held out to look at while training; never test records
+    patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
+
+    def __post_init__(self) -> None:
+        OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if not 0 <= self.validation_share <= 0.5:
+            raise ConfigError(f"validation_share: expected between 0 and 0.5, found {self.validation_share}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"patience: expected at least 1, or null, found {self.patience}")
+        if self.patience is not None and self.validation_share == 0:
+            raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
+
+
 BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
 
 
-def resolve_device(device: Device) -> torch.device:
-    """The torch device for a setting; `auto` takes CUDA, then MPS, then the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available[device]:
-        raise ConfigError(f"compute.device: {device} is not available here; use auto or cpu")
-    return torch.device(device)
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Figures of held-out records after every epoch, and for how many epochs to wait for a smaller `watched` one."""
+
+    figures: Callable[[], Mapping[str, float]]
+    watched: str
+    patience: int | None = None
 
 
 def minimise(
     batch_loss: BatchLoss,
-    parameters: Iterable[Tensor],
+    learnt: Mapping[str, Tensor],
     n_records: int,
-    config: TrainConfig,
+    config: OptimiserConfig,
     generator: torch.Generator,
-    on_epoch: OnEpoch,
+    run: Run,
+    validation: Validation | None = None,
 ) -> None:
-    """Trains `parameters` in place on `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
+    """Changes `learnt` in place to minimise `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
+
+    `learnt` is a module's `state_dict(keep_vars=True)` and whatever else is learnt: what requires a gradient is trained, the
+    rest goes along into checkpoints. A run that goes on from a checkpoint tells its epochs again and ends at the same bits.
+    With a validation that has patience, what the best epoch learnt is what remains.
+
+    Among several processes `batch_loss` is given this one's part of a batch and gives the loss of the whole (`World.mean`).
 
     Raises:
-        ConfigError: the loss became infinite or not a number.
+        ConfigError: the loss became infinite or not a number, or a batch cannot be parted among the processes.
     """
-    batch_size = min(config.batch_size, n_records)
+    world = run.world
+    if config.batch_size % world.processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
+    batch_size = min(config.batch_size, n_records // world.processes * world.processes)
     steps_per_epoch = n_records // batch_size
-    optimiser = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
     n_steps = config.epochs * steps_per_epoch
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1.0))))
-    for epoch in range(config.epochs):
+    trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+    state = TrainingState(learnt, optimiser, generator)
+    kept = run.checkpoints.load()
+    if kept is not None:
+        state.restore(kept)
+
+    def tell(number: int) -> None:
+        last = number == state.epochs and _out_of_patience(state, validation)
+        run.on_epoch(Epoch(number, number if last else config.epochs, state.terms(number)))
+
+    for number in range(1, state.epochs + 1):
+        tell(number)
+    while state.epochs < config.epochs and not _out_of_patience(state, validation):
+        epoch = state.epochs
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
-            terms = batch_loss(order[step * batch_size : (step + 1) * batch_size], epoch)
+            _set_rate(optimiser, config.learning_rate * _cosine((epoch * steps_per_epoch + step) / n_steps))
+            terms = batch_loss(world.part(order[step * batch_size : (step + 1) * batch_size]), epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
+            world.add_gradients(trained)
             optimiser.step()
-            schedule.step()
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
         means = {name: value / steps_per_epoch for name, value in sums.items()}
         if not math.isfinite(means["total"]):
             raise ConfigError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower learning_rate")
-        on_epoch(Epoch(epoch + 1, config.epochs, means))
+        state.add(means | _agreed(validation.figures(), world) if validation else means)
+        if validation and validation.patience and best_epoch(state.curves[validation.watched]) == state.epochs:
+            state.keep_as_best()
+        tell(state.epochs)
+        run.checkpoints.offer(state.tensors())
+    state.take_best()
+
+
+def _agreed(figures: Mapping[str, float], world: World) -> dict[str, float]:
+    """The same figures in every process, to the last bit: all must stop at the same epoch."""
+    means = world.mean(torch.tensor(list(figures.values()), dtype=torch.float64))
+    return dict(zip(figures, means.tolist(), strict=True))
+
+
+def best_epoch(watched: Sequence[float]) -> int:
+    """The number, from 1, of the first epoch with the smallest figure."""
+    return watched.index(min(watched)) + 1
+
+
+def _out_of_patience(state: TrainingState, validation: Validation | None) -> bool:
+    """A function of the curves alone, so that a run that goes on stops where it would have."""
+    if validation is None or validation.patience is None or not state.epochs:
+        return False
+    return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
+
+
+def _cosine(share: float) -> float:
+    """The schedule: from 1 at the start to 0 at the end."""
+    return 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+
+
+def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
+    """The context in which a network's forward pass runs; what it gives is to be made float32 again."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.amp)

@@ -12,11 +12,11 @@ import pass_core.attacks
 from pass_core import discovery
 from pass_core.audit import AuditReport, NamedAttack, Subject, Thresholds, run_audit
 from pass_core.data import Attribute, FloatArray, IntArray
+from pass_core.devices import Device, resolve_device
 from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
 from pass_core.exact import ChannelLaw, channel_law, substitution_confusion
 from pass_core.pool import Forbidden
-from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import (
     FEATURES,

@@ -17,9 +17,10 @@ import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
 from pass_core.audit import Thresholds
+from pass_core.devices import Device
 from pass_core.errors import ConfigError
 from pass_core.pool import PoolConfig
-from pass_core.training import Device, TrainConfig
+from pass_core.training import TrainConfig
 from tasks.dataset_config import DatasetConfig
 
 # What YAML takes for something else.
@@ -35,10 +36,13 @@ class ComputeConfig:
 
     threads: int = 2
     device: Device = "cpu"
+    processes: int = 1  # that train together, with so many threads each, on parts of every batch
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads <= 256:
             raise ConfigError(f"threads: expected between 1 and 256, found {self.threads}")
+        if not 1 <= self.processes <= 64:
+            raise ConfigError(f"processes: expected between 1 and 64, found {self.processes}")
 
 
 @dataclass(frozen=True, slots=True)

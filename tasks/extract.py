@@ -14,8 +14,8 @@ import torch
 import tasks.extractors
 from pass_core import discovery
 from pass_core.data import FloatArray
+from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError
-from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor, Finished, Loaded
 from tasks.feature_cache import FeatureCache

@@ -199,7 +199,7 @@ class FeatureTable:
 
     def subset(self, rows: IntArray) -> Records:
         """The records at these positions."""
-        return Records(self.records.features[rows], {name: values[rows] for name, values in self.records.labels.items()})
+        return self.records.subset(rows)
 
 
 def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTable:

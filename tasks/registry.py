@@ -51,7 +51,9 @@ _TABLE = (
     ),
     Step(
         "train",
-        lambda c, io: train.train(c.dataset[io.key.dataset], c.train, c.method[str(io.key.method)], c.compute.device, io),
+        lambda c, io: train.train(
+            c.dataset[io.key.dataset], c.train, c.method[str(io.key.method)], c.compute.device, c.compute.processes, io
+        ),
         sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}"),
         inputs=("features", "pool"),
         outputs=("model", "curves"),

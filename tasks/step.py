@@ -1,21 +1,17 @@
 """One executor for all steps: checks, numerics, random streams, staging, publishing, report, provenance, tracking."""
 
-import contextlib
 import dataclasses
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits
-
 from pass_core.errors import DataError
 from tasks.config import Config
 from tasks.layout import Layout
+from tasks.numerics import fixed_numerics
 from tasks.progress import silent
 from tasks.provenance import describe
 from tasks.step_io import Key, Reporter, StepIO, StepResult
@@ -113,6 +109,8 @@ def run_step(
         record.log(_parameters(step, key, config), {**report.counts, **report.metrics}, result.epochs, report.digests)
         record.log_outputs(inputs, {name: layout.artefact(name, key) for name in outputs}, report.verdict)
         write_json(layout.provenance(step.name, key), describe(engine, seconds) | {"mlflow_run": record.run_id})
+    for path in result.spent:
+        path.unlink(missing_ok=True)
     counts = ", ".join(f"{number} {name}" for name, number in result.counts.items())
     logger.info("%s %s: %s in %.1f s", step.name, key, counts or "done", seconds)
     return report
@@ -132,18 +130,3 @@ def _parameters(step: Step, key: Key, config: Config) -> dict[str, Any]:
 
     watched = step.watched(key)
     return {path: value for path, value in flatten("", config) if any(f"{path}.".startswith(f"{s}.") for s in watched)}
-
-
-@contextlib.contextmanager
-def fixed_numerics(threads: int) -> Iterator[None]:
-    """Deterministic algorithms with a fixed number of threads, for torch, BLAS and OpenMP alike."""
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA has no deterministic matrix product
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])

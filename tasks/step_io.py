@@ -58,9 +58,13 @@ class StepIO:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step counted and measured. `epochs` and `verdict` are for those that train or audit."""
+    """What a step counted and measured. `epochs` and `verdict` are for those that train or audit.
+
+    `spent` are files in the cache that nobody needs once the step has succeeded.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     epochs: tuple[Epoch, ...] = ()
     verdict: str | None = None
+    spent: tuple[Path, ...] = ()

@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
+from pass_core.devices import Device, resolve_device
 from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
 from pass_core.pool import Forbidden
 from pass_core.substitution import Channel
-from pass_core.training import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.lake import (

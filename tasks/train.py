@@ -5,16 +5,16 @@ from typing import Any
 
 import polars as pl
 
-import pass_core.methods
-from pass_core import discovery
+from pass_core.devices import Device
 from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
-from pass_core.methods.base import Method
-from pass_core.training import Device, TrainConfig, resolve_device
+from pass_core.run import Run
+from pass_core.training import TrainConfig, best_epoch
+from pass_core.validation import TOTAL
+from tasks.checkpoints import FileCheckpoints
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import TableInfo, read_features
+from tasks.fitting import Fitting, fit_together
 from tasks.models import save_model
-from tasks.protection import read_setting
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import digest, rounded
 
@@ -23,28 +23,37 @@ logger = logging.getLogger(__name__)
 ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
 
 
-def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, io: StepIO) -> StepResult:
-    """Learns a protector and writes it with its training curves."""
-    method: Method = discovery.load(pass_core.methods, str(io.key.method)).METHOD
-    attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
-    features = read_features(io.inputs["features"], attributes)
+def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, processes: int, io: StepIO) -> StepResult:
+    """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
+    fitting = Fitting(dataset, training, config, device, processes, io)
+    features = fitting.records()
     data = features.subset(features.rows("train"))
-    allowed = what_the_data_allow(data.labels, attributes)
+    allowed = what_the_data_allow(data.labels, fitting.attributes())
     _tell(allowed, io)
-    setting = read_setting(io.inputs["pool"], attributes, resolve_device(device))
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: Epoch) -> None:
         epochs.append(epoch)
-        io.progress(f"train {io.key}", epoch.number, epoch.total, f"loss {epoch.terms['total']:.3f}")
+        note = f"loss {epoch.terms['total']:.3f}"
+        note += f", held out {epoch.terms[TOTAL]:.3f}" if TOTAL in epoch.terms else ""
+        io.progress(f"train {io.key}", epoch.number, epoch.total, note)
 
-    fitted = method.fit(data, setting, config, training, io.rng("fit"), on_epoch)
+    checkpoints, setting = FileCheckpoints(fitting.checkpoint(), f"train {io.key}"), fitting.setting()
+    alone = processes == 1
+    fitted = fitting.fit(Run(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
-    last = {f"final_{name}": value for name, value in epochs[-1].terms.items()} if epochs else {}
+    last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
-    return StepResult(counts={"records": len(data), "epochs": len(epochs)}, metrics=last | ceiling, epochs=tuple(epochs))
+    counts = {"records": len(data), "epochs": len(epochs)}
+    return StepResult(counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
+
+
+def _kept(epochs: list[Epoch], training: TrainConfig) -> Epoch:
+    """The epoch whose weights were kept: the last, or the best one when training watches for it."""
+    watched = [epoch.terms[TOTAL] for epoch in epochs if TOTAL in epoch.terms]
+    return epochs[best_epoch(watched) - 1] if watched and training.patience else epochs[-1]
 
 
 def _tell(allowed: Allowance, io: StepIO) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -16,12 +17,14 @@ from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.step import run_step
 
+torch.set_num_threads(1)  # two workers share the cores, and small matrices gain nothing: threads would wait for each other
+
 PROJECT = Path(__file__).parent.parent
 
 # Small enough for seconds, large enough that every class and split exists.
 TINY = {
     "seed": 3,
-    "compute": {"threads": 1, "device": "cpu"},  # two workers share the cores; threads would wait for each other
+    "compute": {"threads": 1, "device": "cpu"},
     "datasets": ["synthetic_motion"],
     "methods": ["pass_substitution", "identity"],
     "dataset": {

@@ -13,11 +13,12 @@ from pass_core.data import IntArray
 from pass_core.epochs import OnEpoch
 from pass_core.networks import NetworkKind, build_network
 from pass_core.randomness import torch_generator
-from pass_core.training import TrainConfig, minimise
+from pass_core.run import Run
+from pass_core.training import OptimiserConfig, minimise
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkConfig(TrainConfig):
+class NetworkConfig(OptimiserConfig):
     """The attacker's own training; the network is the paper's classifier for the shape of the records."""
 
     network: NetworkKind = "auto"
@@ -43,7 +44,7 @@ class NetworkAttack:
             return {"total": F.cross_entropy(network(features[rows]), labels[rows])}
 
         network.train()
-        minimise(batch_loss, network.parameters(), len(labels), config, generator, on_epoch)
+        minimise(batch_loss, network.state_dict(keep_vars=True), len(labels), config, generator, Run(on_epoch))
         network.eval()
         with torch.inference_mode():
             scores = [network(block).argmax(dim=1) for block in torch.from_numpy(task.released_test).split(4096)]

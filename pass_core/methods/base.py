@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pass_core.data import Attribute, FloatArray, Records
-from pass_core.epochs import OnEpoch
+from pass_core.run import Run
 from pass_core.substitution import Channel
 from pass_core.training import TrainConfig
 
@@ -50,7 +50,7 @@ class Method(Protocol):
         config: Any,
         training: TrainConfig,
         rng: np.random.Generator,
-        on_epoch: OnEpoch,
+        run: Run,
     ) -> Fitted:
         """Learns a protector from labelled training records."""
 

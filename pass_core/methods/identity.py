@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from pass_core.data import FloatArray, Records
-from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Setting
+from pass_core.run import Run
 from pass_core.training import TrainConfig
 
 
@@ -46,7 +46,7 @@ class Identity:
         config: IdentityConfig,  # noqa: ARG002
         training: TrainConfig,  # noqa: ARG002
         rng: np.random.Generator,  # noqa: ARG002
-        on_epoch: OnEpoch,  # noqa: ARG002
+        run: Run,  # noqa: ARG002
     ) -> FittedIdentity:
         return FittedIdentity()
 

@@ -9,16 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from pass_core.data import FloatArray, Records, one_hot, with_role
-from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.exact import entropy
 from pass_core.losses import bound_constant
 from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
 from pass_core.objective import Objective
+from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
+from pass_core.run import Run
 from pass_core.substitution import SubstitutionChannel, draw_substitutes
-from pass_core.training import TrainConfig, minimise
+from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
+from pass_core.validation import TOTAL, HeldOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,12 @@ class PassSubstitution:
         config: PassConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        on_epoch: OnEpoch,
+        run: Run,
     ) -> FittedPass:
         """Minimises Σ L_S + λ Σ L_U + μ L_X (eq. 3 with the signs of its proof) over the encoder f and the donors' embeddings g.
 
-        Told per epoch: every term, and `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9).
+        Told per epoch: every term, and `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9); with
+        held-out records, which are not trained on, also that sum and its parts as they are on them.
 
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
@@ -94,7 +97,9 @@ class PassSubstitution:
             )
         useful_weight, general_weight = config.weights(len(private), len(useful))
         generator = torch_generator(rng)
-        encoder = _encoder(config, data.feature_shape, generator).to(setting.device)
+        held_out = HeldOut.choose(data.subset(run.held_out), private + useful, rng)
+        data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))
+        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(setting.device)
         donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
         features = torch.from_numpy(data.features).to(setting.device)
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(setting.device) for a in private + useful}
@@ -106,18 +111,29 @@ class PassSubstitution:
             torch.from_numpy(one_hot(setting.pool.labels[a.name], a.n_classes).T.astype(np.float32)).to(setting.device)
             for a in useful
         )
-        objective = Objective(tuple(a.n_classes for a in private), carried, useful_weight, general_weight, config.temperature)
+        n_classes = tuple(a.n_classes for a in private)
+        objective = Objective(n_classes, carried, useful_weight, general_weight, config.temperature, world=run.world)
         entropies = [entropy(np.bincount(data.labels[a.name]) / len(data)) for a in useful]
         constant = bound_constant(len(private), len(setting.pool), entropies, useful_weight, general_weight)
-        names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "general"]
+        names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "spread", "general"]
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
             classes = [[labels[a.name][rows] for a in kind] for kind in (private, useful)]
-            total, terms = objective(encoder(features[rows]), donors, *classes)
+            with encoder_precision(training, setting.device):
+                embedded = encoder(features[rows])
+            total, terms = objective(embedded.float(), donors, *classes)
             return {"total": total, **dict(zip(names, terms, strict=True)), "bound": total.detach() + constant}
 
+        def figures() -> dict[str, float]:
+            channel = SubstitutionChannel(encoder, donors.detach(), config.temperature)
+            told = held_out.figures(channel, useful_weight, general_weight)
+            encoder.train()
+            return told
+
         encoder.train()
-        minimise(batch_loss, [*encoder.parameters(), donors], len(data), training, generator, on_epoch)
+        learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
+        validation = Validation(figures, TOTAL, training.patience) if len(held_out.records) else None
+        minimise(batch_loss, learnt, len(data), training, generator, run, validation)
         return _fitted(encoder, donors.detach(), config, setting)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: PassConfig) -> FittedPass:

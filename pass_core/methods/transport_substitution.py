@@ -22,15 +22,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
-from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.networks import build_network
+from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
+from pass_core.run import Run
 from pass_core.sinkhorn import Scaling, solve_potentials
 from pass_core.substitution import BLOCK_ROWS, draw_substitutes, padded_blocks
-from pass_core.training import TrainConfig, minimise
+from pass_core.training import TrainConfig, encoder_precision, minimise
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,11 @@ class TransportSubstitution:
         config: TransportConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        on_epoch: OnEpoch,
+        run: Run,
     ) -> FittedTransport:
         """Trains the classifier, then scales until every private class has the same distribution over donors.
+
+        No record is held out: what is told per round is computed on the records it learns from, and stops by itself.
 
         Raises:
             MethodError: no private or no useful attribute.
@@ -142,18 +145,22 @@ class TransportSubstitution:
         combined = combinations([data.labels[a.name] for a in private])
         n_combinations = int(combined.max()) + 1
         generator = torch_generator(rng)
-        classifier = _classifier(data.feature_shape, n_combinations, useful, generator).to(setting.device)
+        drawn = _classifier(data.feature_shape, n_combinations, useful, generator)
+        classifier = share_statistics(drawn, run.world).to(setting.device)
         features = torch.from_numpy(data.features).to(setting.device)
         targets = [torch.from_numpy(labels).to(setting.device) for labels in (combined, *(data.labels[a.name] for a in useful))]
         widths = [n_combinations, *(a.n_classes for a in useful)]
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            heads = classifier(features[rows]).split(widths, dim=1)
+            with encoder_precision(training, setting.device):
+                logits = classifier(features[rows])
+            heads = logits.float().split(widths, dim=1)
             losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, targets, strict=True)]
-            return {"total": torch.stack(losses).sum()}
+            return {"total": run.world.mean(torch.stack(losses).sum())}
 
         classifier.train()
-        minimise(batch_loss, list(classifier.parameters()), len(data), training, generator, lambda _: None)
+        quiet = Run(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
+        minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, quiet)
         kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(setting.device)
         space = learn_neighbourhoods(features, kinds, generator)
         unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
@@ -165,7 +172,7 @@ class TransportSubstitution:
             len(setting.pool),
             Scaling(config.rounds, config.tolerance, config.majority, config.records_per_round),
             generator,
-            on_epoch,
+            run.on_epoch,
         )
         return FittedTransport(_channel(classifier, space, potentials, setting, config), setting.pool.features)
 

@@ -17,6 +17,7 @@ from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.base import Setting
 from pass_core.randomness import stream
+from pass_core.run import Run
 from pass_core.training import TrainConfig
 from tasks.dataset_config import DatasetConfig
 from tasks.payloads import PAYLOAD_KINDS
@@ -45,14 +46,14 @@ def test_method_keeps_its_contract(name: str, shape: tuple[int, ...]) -> None:
     pool = Records(data.features[:48], {k: v[:48] for k, v in data.labels.items()})
     setting = Setting(attributes, pool, torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=48)
-    fitted = method.fit(data, setting, config, training, stream(1, "fit"), lambda _: None)
+    fitted = method.fit(data, setting, config, training, stream(1, "fit"), Run())
     released = fitted.transform(data.features, stream(2, "t"))
     assert released.shape == data.features.shape
     assert released.dtype == np.float32
     assert np.isfinite(released).all()
     restored = method.from_state_dict(fitted.state_dict(), setting, config)
     assert (restored.transform(data.features, stream(2, "t")) == released).all()
-    repeated = method.fit(data, setting, config, training, stream(1, "fit"), lambda _: None)
+    repeated = method.fit(data, setting, config, training, stream(1, "fit"), Run())
     assert (repeated.transform(data.features, stream(2, "t")) == released).all()
     assert fitted.transform(data.features[:1], stream(2, "t")).shape == (1, *shape)
     if fitted.channel is not None:

@@ -14,6 +14,7 @@ from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import METHOD, PassConfig
 from pass_core.networks import build_network
 from pass_core.randomness import stream
+from pass_core.run import Run
 from pass_core.substitution import BLOCK_ROWS, ExcludingChannel, SubstitutionChannel, log_probabilities
 from pass_core.training import TrainConfig, minimise
 
@@ -34,7 +35,7 @@ def _fit(epochs: int, seed: int, rng: np.random.Generator) -> tuple[object, Reco
     setting = Setting(attributes, pool, torch.device("cpu"))
     seen: list[Epoch] = []
     config = PassConfig(embedding_size=16)
-    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), seen.append)
+    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), Run(seen.append))
     return fitted, data, setting, seen
 
 
@@ -125,7 +126,7 @@ def test_pass_hides_the_private_and_keeps_the_useful(rng: np.random.Generator) -
     assert abs(((released[:, 0] > 0) == data.labels["s"]).mean() - 0.5) < 0.1
     assert [epoch.number for epoch in seen] == list(range(1, 31))
     assert seen[-1].terms["total"] < seen[0].terms["total"]
-    assert set(seen[0].terms) == {"total", "private_s", "useful_u", "general", "bound"}
+    assert set(seen[0].terms) == {"total", "private_s", "useful_u", "spread", "general", "bound"}
 
 
 def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:
@@ -146,7 +147,7 @@ def test_pass_refuses_a_setting_it_cannot_meet(rng: np.random.Generator) -> None
     data, attributes = _planted(64, rng)
     one_class = data.labels["u"] == 0
     pool = Records(data.features[one_class], {name: v[one_class] for name, v in data.labels.items()})
-    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, lambda _: None)
+    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, Run())
     with pytest.raises(MethodError, match="has no donor"):
         METHOD.fit(data, Setting(attributes, pool, torch.device("cpu")), *arguments)
     with pytest.raises(MethodError, match="at least one private and one useful"):
@@ -163,7 +164,7 @@ def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
         steps.append(float(weight.detach()))
         return {"total": -weight.sum()}  # constant gradient: AdamW moves by the learning rate
 
-    minimise(loss, [weight], 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), lambda _: None)
+    minimise(loss, {"weight": weight}, 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), Run())
     assert sizes == [10] * 4
     moves = np.diff([*steps, float(weight.detach())])
     assert moves == pytest.approx([0.1 * 0.5 * (1 + np.cos(np.pi * k / 4)) for k in range(4)], rel=1e-4)
@@ -172,7 +173,7 @@ def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
 def test_divergence_is_told() -> None:
     weight = torch.ones(1, requires_grad=True)
     with pytest.raises(ConfigError, match="diverged in epoch 1"):
-        minimise(lambda _r, _e: {"total": (weight / 0).sum()}, [weight], 4, TrainConfig(1, 2), torch.Generator(), lambda _: None)
+        minimise(lambda _r, _e: {"total": (weight / 0).sum()}, {"w": weight}, 4, TrainConfig(1, 2), torch.Generator(), Run())
 
 
 class _Fixed:

@@ -13,6 +13,7 @@ from pass_core.exact import channel_law, mutual_information, rule_accuracy
 from pass_core.methods.base import Setting
 from pass_core.methods.transport_substitution import METHOD, FittedTransport, TransportConfig, combinations
 from pass_core.randomness import stream
+from pass_core.run import Run
 from pass_core.training import TrainConfig
 
 TRAINING = TrainConfig(epochs=30, batch_size=128, learning_rate=0.003)
@@ -45,7 +46,7 @@ def _setting(data: Records, donors: int = 200) -> Setting:
 
 def _fit(data: Records, config: TransportConfig, told: list[Epoch] | None = None) -> FittedTransport:
     epochs: list[Epoch] = [] if told is None else told
-    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), epochs.append)
+    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), Run(epochs.append))
 
 
 def _laws(fitted: FittedTransport, train: Records, test: Records) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -110,7 +111,7 @@ def test_several_private_attributes_are_hidden_together() -> None:
     second = Attribute("style", ("a", "b", "c", "d"), "private")
     setting = Setting((ATTRIBUTES[0], second, ATTRIBUTES[1]), _setting(train).pool, torch.device("cpu"))
     config = TransportConfig(epsilon=0.1, rounds=200, tolerance=0.001)
-    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), lambda _: None)
+    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), Run())
     both = combinations([train.labels["s"], train.labels["style"]])
     joined = Attribute("both", tuple("abcdefgh"), "private")
     law = channel_law(fitted.channel, train.features, {"both": both}, (joined,), stream(2, "law"))
@@ -156,4 +157,4 @@ def test_settings_and_roles_are_checked() -> None:
     data = _data(100, 1)
     setting = Setting(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
     with pytest.raises(MethodError, match="at least one private and one useful"):
-        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), lambda _: None)
+        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), Run())

@@ -66,6 +66,15 @@ def test_same_parameters_give_the_same_bytes(tiny_config: Config, tiny_root: Pat
         assert digest(Layout(tmp_path).artefact(name, KEY)) == digest(Layout(tiny_root).artefact(name, KEY)), name
 
 
+def test_curves_tell_of_records_that_were_held_out(tiny_root: Path) -> None:
+    header = Layout(tiny_root).artefact("curves", KEY).read_text().splitlines()[0].split(",")
+    for name in ("gender", "id", "activity"):
+        assert {f"held_out_information_{name}", f"held_out_chance_{name}"} <= set(header)
+    assert {"total", "bound", "held_out_total", "held_out_general"} <= set(header)
+    metrics = StepReport.load(Layout(tiny_root).step_report("train", KEY)).metrics
+    assert {f"final_{name}" for name in header if name != "epoch"} <= set(metrics)
+
+
 def test_released_data_hold_payload_and_allowed_columns_only(tiny_root: Path) -> None:
     layout = Layout(tiny_root)
     pool = {row.tobytes() for row in array_of(read_folder(layout.artefact("pool", KEY)), "payload", (2, 128))}

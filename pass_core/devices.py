@@ -1,0 +1,19 @@
+"""Where tensors are computed."""
+
+from typing import Literal
+
+import torch
+
+from pass_core.errors import ConfigError
+
+Device = Literal["cpu", "cuda", "mps", "auto"]
+
+
+def resolve_device(device: Device) -> torch.device:
+    """The torch device for a setting; `auto` takes CUDA, then MPS, then the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available[device]:
+        raise ConfigError(f"compute.device: {device} is not available here; use auto or cpu")
+    return torch.device(device)

@@ -1,0 +1,97 @@
+"""Learning a protector, in this process or in several that train together."""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import pass_core.methods
+from pass_core import discovery
+from pass_core.data import Attribute
+from pass_core.devices import Device, resolve_device
+from pass_core.epochs import OnEpoch
+from pass_core.methods.base import Fitted, Method, Setting
+from pass_core.parallel import World
+from pass_core.run import Run
+from pass_core.training import TrainConfig
+from pass_core.validation import hold_out
+from tasks.checkpoints import FileCheckpoints, checkpoint_path
+from tasks.dataset_config import DatasetConfig
+from tasks.lake import FeatureTable, TableInfo, read_features
+from tasks.protection import read_setting
+from tasks.ranks import run_ranks
+from tasks.step_io import StepIO
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What a protector is learnt from and with; small, so that it can be handed to other processes."""
+
+    dataset: DatasetConfig
+    training: TrainConfig
+    config: Any
+    device: Device
+    processes: int
+    io: StepIO
+
+    def attributes(self) -> tuple[Attribute, ...]:
+        return self.dataset.attributes(TableInfo.load(self.io.inputs["features"]).classes)
+
+    def setting(self, rank: int = 0) -> Setting:
+        """What the method is told; on CUDA every process has a GPU of its own."""
+        device = resolve_device(self.device)
+        own = torch.device(device.type, rank) if self.processes > 1 and device.type == "cuda" else device
+        return read_setting(self.io.inputs["pool"], self.attributes(), own)
+
+    def records(self) -> FeatureTable:
+        return read_features(self.io.inputs["features"], self.attributes())
+
+    def fit(self, run: Run) -> Fitted:
+        """Learns in this process."""
+        features = self.records()
+        rows = features.rows("train")
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        setting, rng = self.setting(run.world.rank), self.io.rng("fit")
+        whole = dataclasses.replace(run, held_out=held_out)
+        return self.method.fit(features.subset(rows), setting, self.config, self.training, rng, whole)
+
+    @property
+    def method(self) -> Method:
+        method: Method = discovery.load(pass_core.methods, str(self.io.key.method)).METHOD
+        return method
+
+    def checkpoint(self) -> Path:
+        """Where its checkpoint lies."""
+        recipe = {
+            "method": [self.io.key.method, dataclasses.asdict(self.config)],
+            "training": dataclasses.asdict(self.training),
+            "attributes": [dataclasses.asdict(attribute) for attribute in self.attributes()],
+            "random": [self.io.seed, *self.io.labels],
+            "compute": [str(resolve_device(self.device)), torch.get_num_threads(), self.processes],
+        }
+        return checkpoint_path(self.io.cache / "training", self.io.inputs, recipe)
+
+
+def fit_together(fitting: Fitting, setting: Setting, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:
+    """Learns in several processes; the first one's result is everybody's."""
+    folder = fitting.io.outputs["model"].parent
+    told_here = dataclasses.replace(fitting, io=dataclasses.replace(fitting.io, progress=_silent))  # a bar cannot be handed over
+    work = functools.partial(fit_rank, told_here, checkpoints, folder / "fitted")
+    run_ranks(work, fitting.processes, torch.get_num_threads(), folder / "rendezvous", on_epoch)
+    return fitting.method.from_state_dict(load_file(folder / "fitted"), setting, fitting.config)
+
+
+def fit_rank(fitting: Fitting, checkpoints: FileCheckpoints, result: Path, world: World, on_epoch: OnEpoch) -> None:
+    """What one of several processes does."""
+    first = world.rank == 0
+    fitted = fitting.fit(Run(on_epoch, checkpoints if first else checkpoints.read_only(), world=world))
+    if first:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in fitted.state_dict().items()}, result)
+
+
+def _silent(work: str, done: int, total: int, note: str = "") -> None:
+    """Shows nothing."""

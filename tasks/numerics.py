@@ -1,0 +1,23 @@
+"""The same arithmetic in the same order, run for run."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+from threadpoolctl import threadpool_limits
+
+
+@contextlib.contextmanager
+def fixed_numerics(threads: int) -> Iterator[None]:
+    """Deterministic algorithms with a fixed number of threads, for torch, BLAS and OpenMP alike."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA has no deterministic matrix product
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])

@@ -1,0 +1,79 @@
+"""The train step with two processes: the same model to float's tolerance, killed and gone on with, nobody left behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tasks.layout import Layout
+from tasks.step_io import Key
+from tests.conftest import write_params
+
+KEY = Key("synthetic_motion", "pass_substitution")
+CODE = "import sys, tasks.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
+
+
+def _command(root: Path) -> list[str]:
+    return [sys.executable, "-c", CODE, "train", "--dataset", KEY.dataset, "--method", str(KEY.method), "--root", str(root)]
+
+
+def _project(folder: Path, tiny_root: Path, processes: int) -> Path:
+    folder.mkdir()
+    write_params(folder, train={"epochs": 12, "batch_size": 64}, compute={"threads": 1, "device": "cpu", "processes": processes})
+    for part in ("features", "pools"):
+        shutil.copytree(tiny_root / part, folder / "root" / part)
+    return folder
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that `pid` started, but for Python's own resource tracker."""
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def _lives(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_two_processes_killed_and_gone_on_with(tmp_path: Path, tiny_root: Path) -> None:
+    folder = _project(tmp_path / "two", tiny_root, 2)
+    root = folder / "root"
+    process = subprocess.Popen(_command(root), cwd=folder, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((root / ".cache" / "training").glob("*.checkpoint")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    children = _children(process.pid)
+    assert len(children) == 2
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    while any(_lives(child) for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    done = subprocess.run(_command(root), cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stderr.count("goes on after epoch") == 1
+    assert "12 epochs" in done.stderr
+    other = _project(tmp_path / "one", tiny_root, 1)
+    subprocess.run(_command(other / "root"), cwd=other, check=True)
+    ours, reference = (load_file(Layout(f / "root").artefact("model", KEY) / "model.safetensors") for f in (folder, other))
+    assert ours.keys() == reference.keys()
+    similarity = torch.nn.functional.cosine_similarity(ours["donors"], reference["donors"])
+    assert similarity.min() > 0.99
+
+
+def test_batch_that_cannot_be_parted_is_one_line(tmp_path: Path, tiny_root: Path) -> None:
+    folder = _project(tmp_path / "three", tiny_root, 3)
+    done = subprocess.run([*_command(folder / "root"), "--quiet"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip().startswith("error: batch_size: expected a multiple of compute.processes (3), found 64")
+    assert len(done.stderr.strip().splitlines()) == 1
