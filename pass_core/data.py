@@ -1,6 +1,6 @@
 """Small frozen containers for records and their attributes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,3 +62,9 @@ def one_hot(labels: IntArray, n_classes: int) -> DoubleArray:
     matrix: DoubleArray = np.zeros((len(labels), n_classes))
     matrix[np.arange(len(labels)), labels] = 1.0
     return matrix
+
+
+def combinations(labels: Sequence[IntArray]) -> IntArray:
+    """One label per record for the combination of its classes; only combinations that occur are counted."""
+    _, combined = np.unique(np.stack(labels), axis=1, return_inverse=True)
+    return combined.reshape(-1).astype(np.int64)

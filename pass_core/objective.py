@@ -6,10 +6,11 @@ With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂
     H(X')    −ln q(d)/B                                   q is the batch's mean row
     L_U(j)   −ln|U_j|/B · 1[U'_j(d) = U_j(x)]/A_j(x)      A_j is the probability of the record's own class
     L_X      −ln P/B
+    L_T      −T/(P B)                                     T are a teacher's rows to imitate; its ∂/∂z is (P − T)/B
 
-All but the last are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to −μ ln P/B. One
-matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every operation.
-`pass_core.losses` has the same terms one by one, as the reference.
+All but the last two are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to
+−μ ln P/B. One matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every
+operation. `pass_core.losses` has the same terms one by one, as the reference.
 """
 
 import math
@@ -30,9 +31,10 @@ SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X over a pool; with α = β = 1 it is eq. 3 with the signs of its proof.
+    """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X + ν L_T over a pool.
 
-    Since L_S is −H(X'|S), the first two are α Σ I(X';S) − β n_S H(X') in the batch: hiding and spreading, weighed apart.
+    With α = β = 1 and ν = 0 it is eq. 3 with the signs of its proof. Since L_S is −H(X'|S), the first two are
+    α Σ I(X';S) − β n_S H(X') in the batch: hiding and spreading, weighed apart. L_T is the cross-entropy with a teacher's rows.
     """
 
     private_classes: tuple[int, ...]  # number of classes of each private attribute
@@ -42,6 +44,7 @@ class Objective:
     temperature: float
     private_weight: float = 1.0  # α
     spread_weight: float = 1.0  # β
+    teacher_weight: float = 0.0  # ν
     world: World = ALONE  # processes that hold equal parts of the batch; value and gradient are those of the whole
 
     @property
@@ -50,14 +53,20 @@ class Objective:
         return (self.private_weight - self.spread_weight) * len(self.private_classes)
 
     def __call__(
-        self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor]
+        self,
+        embedded: Tensor,
+        donors: Tensor,
+        private: Sequence[Tensor],
+        useful: Sequence[Tensor],
+        teacher: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute.
+        """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute, T (batch, pool).
 
-        `terms` holds every L_S, every L_U, H(X') and L_X, in this order, without gradient.
+        `terms` holds every L_S, every L_U, H(X'), L_X and, with a teacher, L_T, in this order, without gradient.
         """
         unit = F.normalize(embedded, dim=1), F.normalize(donors, dim=1)
-        total, terms = _ObjectiveFunction.apply(*unit, tuple(private), tuple(useful), self)  # type: ignore[no-untyped-call]
+        given = unit[0], unit[1], tuple(private), tuple(useful), teacher, self
+        total, terms = _ObjectiveFunction.apply(*given)  # type: ignore[no-untyped-call]
         return total, terms
 
 
@@ -66,26 +75,36 @@ class _ObjectiveFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, g: Tensor, private: tuple[Tensor, ...], useful: tuple[Tensor, ...], parts: Objective
+        ctx: Any,
+        f: Tensor,
+        g: Tensor,
+        private: tuple[Tensor, ...],
+        useful: tuple[Tensor, ...],
+        teacher: Tensor | None,
+        parts: Objective,
     ) -> tuple[Tensor, Tensor]:
         log_p, law = _first_pass(f, g, private, parts)
         terms, table, weights, faint = _terms(log_p, law, private, useful, parts)
+        imitation = None if teacher is None else -parts.world.mean(torch.dot(teacher.view(-1), log_p.view(-1)) / len(log_p))
         corrections = [_faint_gradient(log_p, *each, parts) for each in zip(faint, useful, parts.useful_donors, strict=True)]
-        _gradient_in_place(log_p, table, weights, parts)
+        _gradient_in_place(log_p, table, weights, teacher, parts)
         for rows, correction in zip(faint, corrections, strict=True):
             log_p[rows] += correction
         ctx.save_for_backward(log_p, f, g)  # by now ∂L/∂z
         ctx.temperature = parts.temperature
-        ctx.mark_non_differentiable(terms)
         hidden, kept, (spread, general) = terms[: len(private)], terms[len(private) : -2], terms[-2:]
         total = parts.private_weight * hidden.sum() + parts.excess_weight * spread
-        return total + parts.useful_weight * kept.sum() + parts.general_weight * general, terms
+        total = total + parts.useful_weight * kept.sum() + parts.general_weight * general
+        if imitation is not None:
+            total, terms = total + parts.teacher_weight * imitation, torch.cat([terms, imitation[None]])
+        ctx.mark_non_differentiable(terms)
+        return total, terms
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_z, f, g = ctx.saved_tensors
         scale = grad_total / ctx.temperature
-        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
+        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +187,14 @@ def _faint_gradient(log_p: Tensor, rows: Tensor, labels: Tensor, donors: Tensor,
     return (log_p[rows].exp() - matched) * (parts.useful_weight * math.log(len(donors)) / (len(log_p) * parts.world.processes))
 
 
-def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, parts: Objective) -> None:
-    """ln P becomes ∂L/∂z = P ⊙ (G − ⟨P, G⟩)."""
+def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, teacher: Tensor | None, parts: Objective) -> None:
+    """ln P becomes ∂L/∂z = P ⊙ (G − ⟨P, G⟩), and ν (P − T)/B more with a teacher."""
+    batch = len(log_p) * parts.world.processes
     for rows in _chunks(len(log_p)):
         logs = log_p[rows]
         p = logs.exp()
-        g = torch.addmm(logs, weights[rows], table, beta=-parts.general_weight / (len(log_p) * parts.world.processes))
+        g = torch.addmm(logs, weights[rows], table, beta=-parts.general_weight / batch)
         g -= torch.linalg.vecdot(p, g)[:, None]
         torch.mul(p, g, out=logs)
+        if teacher is not None:
+            logs.add_(p.sub_(teacher[rows]), alpha=parts.teacher_weight / batch)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
+from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.neighbourhoods import Neighbourhoods, learn_neighbourhoods
@@ -58,6 +58,19 @@ class TransportConfig:
                 raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Records as the channel sees them."""
+
+    space: Tensor  # (n, dim) φ
+    private: Tensor  # (n, combinations) ln p(S|x)
+    useful: tuple[Tensor, ...]  # (n, classes) ln p(U_j|x)
+
+    def rows(self, rows: Tensor) -> "Seen":
+        """Some of them."""
+        return Seen(self.space[rows], self.private[rows], tuple(logs[rows] for logs in self.useful))
+
+
 @dataclass(frozen=True)
 class TransportChannel:
     """Everything that P(x'|x) is computed from."""
@@ -76,29 +89,36 @@ class TransportChannel:
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         self.classifier.eval()
-        likeliest = min(self.config.likeliest, len(self.potentials))
         for rows, padded in padded_blocks(features, self.donors.device):
-            with torch.inference_mode():
-                private, useful = self.posteriors(padded)
-                kernel = self.log_kernel(self.neighbourhoods(padded), useful)
-                shares, classes = private.exp().topk(likeliest, dim=1)
-                shares = shares / shares.sum(dim=1, keepdim=True)
-                scores = torch.zeros_like(kernel)
-                for k in range(likeliest):
-                    scores += shares[:, k : k + 1] * F.softmax(kernel + self.potentials[classes[:, k]], dim=1)
+            scores = self.probabilities(self.look_at(padded))
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
 
-    def posteriors(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """ln p(S|x) (n, combinations), and ln p(U_j|x) (n, classes) per useful attribute."""
-        private, *useful = self.classifier(features).split([len(self.potentials), *self.useful_classes], dim=1)
-        return F.log_softmax(private, dim=1), [F.log_softmax(logits, dim=1) for logits in useful]
+    @torch.inference_mode()
+    def look_at(self, features: Tensor) -> Seen:
+        """What the channel needs of these records, computed block by block."""
+        blocks = features.split(BLOCK_ROWS)
+        widths = [len(self.potentials), *self.useful_classes]
+        heads = [self.classifier(block).split(widths, dim=1) for block in blocks]
+        private, *useful = (F.log_softmax(torch.cat(each), dim=1) for each in zip(*heads, strict=True))
+        return Seen(torch.cat([self.neighbourhoods(block) for block in blocks]), private, tuple(useful))
 
-    def log_kernel(self, described: Tensor, useful: list[Tensor]) -> Tensor:
-        """k (n, pool) of records with φ `described` and ln p(U_j|x) `useful`."""
-        kernel = described @ self.donors.T / self.config.epsilon
-        for logs, labels in zip(useful, self.useful_donors, strict=True):
+    def log_kernel(self, seen: Seen) -> Tensor:
+        """k (n, pool)."""
+        kernel = seen.space @ self.donors.T / self.config.epsilon
+        for logs, labels in zip(seen.useful, self.useful_donors, strict=True):
             kernel += self.config.useful_weight * logs[:, labels]
         return kernel
+
+    @torch.inference_mode()
+    def probabilities(self, seen: Seen) -> Tensor:
+        """P (n, pool) as released, mixed over the likeliest private classes."""
+        kernel = self.log_kernel(seen)
+        shares, classes = seen.private.exp().topk(min(self.config.likeliest, len(self.potentials)), dim=1)
+        shares = shares / shares.sum(dim=1, keepdim=True)
+        mixed = torch.zeros_like(kernel)
+        for share, likely in zip(shares.T, classes.T, strict=True):
+            mixed += share[:, None] * F.softmax(kernel + self.potentials[likely], dim=1)
+        return mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +185,9 @@ class TransportSubstitution:
         space = learn_neighbourhoods(features, kinds, generator)
         unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
         channel = _channel(classifier.eval(), space, unscaled, setting, config)
-        described, logs = _described(channel, features)  # once: they are the same in every round
+        seen = channel.look_at(features)  # once: it is the same in every round
         potentials = solve_potentials(
-            lambda rows: channel.log_kernel(described[rows], [each[rows] for each in logs]),
+            lambda rows: channel.log_kernel(seen.rows(rows)),
             targets[0],
             len(setting.pool),
             Scaling(config.rounds, config.tolerance, config.majority, config.records_per_round),
@@ -191,22 +211,6 @@ class TransportSubstitution:
         space = Neighbourhoods(moved["mean"], moved["projection"])
         channel = _channel(classifier.to(setting.device).eval(), space, moved["potentials"], setting, config)
         return FittedTransport(channel, setting.pool.features)
-
-
-def combinations(labels: list[IntArray]) -> IntArray:
-    """One label per record for the combination of its classes; only combinations that occur are counted."""
-    _, combined = np.unique(np.stack(labels), axis=1, return_inverse=True)
-    return combined.reshape(-1).astype(np.int64)
-
-
-def _described(channel: TransportChannel, features: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """(φ, ln p(U_j|x)) of the training records."""
-    with torch.inference_mode():
-        blocks = features.split(BLOCK_ROWS)
-        logs = [channel.posteriors(block)[1] for block in blocks]
-        return torch.cat([channel.neighbourhoods(block) for block in blocks]), [
-            torch.cat(each) for each in zip(*logs, strict=True)
-        ]
 
 
 def _classifier(

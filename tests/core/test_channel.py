@@ -10,8 +10,9 @@ import torch
 from pass_core.data import Attribute, Records
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
+from pass_core.exact import channel_law, mutual_information, plug_in_accuracy
 from pass_core.methods.base import Setting
-from pass_core.methods.pass_substitution import METHOD, PassConfig
+from pass_core.methods.pass_substitution import METHOD, PassConfig, Weights
 from pass_core.networks import build_network
 from pass_core.randomness import stream
 from pass_core.run import Run
@@ -136,11 +137,69 @@ def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:
 
 
 def test_default_weights_are_the_papers() -> None:
-    assert PassConfig().weights(2, 1) == (2.0, 0.4)
-    assert PassConfig().weights(1, 2) == (0.5, 0.2)
-    assert PassConfig(useful_weight=3, general_weight=0.1).weights(1, 1) == (3, 0.1)
+    assert PassConfig().weights(2, 1) == Weights(private=1, spread=1, useful=2.0, general=0.4, teacher=0)
+    assert PassConfig().weights(1, 2) == Weights(private=1, spread=1, useful=0.5, general=0.2, teacher=0)
+    assert PassConfig(useful_weight=3, spread_weight=0).weights(1, 1) == Weights(1, 0, 3, 0.2, 0)
+    assert PassConfig(preset="improved", general_weight=0.1).weights(1, 1) == Weights(0, 0, 0.3, 0.1, 1)
     with pytest.raises(ConfigError, match="general_weight"):
         PassConfig(general_weight=2).weights(1, 1)
+
+
+def _styled(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:
+    """A private class, a useful one, and a style that nobody names."""
+    labels = {"s": (rng.random(n) < 0.3).astype(np.int64), "u": rng.integers(0, 2, n), "style": rng.integers(0, 8, n)}
+    x = rng.normal(0, 0.2, (n, 12)).astype(np.float32)
+    x[:, 0] += 2 * labels["s"]
+    x[:, 1] += 2 * labels["u"]
+    x[:, 4:] += 2 * np.eye(8)[labels["style"]]
+    classes = {"s": 2, "u": 2, "style": 8}
+    roles = {"s": "private", "u": "useful", "style": "hidden"}
+    return Records(x, labels), tuple(Attribute(k, tuple(map(str, range(n))), roles[k]) for k, n in classes.items())
+
+
+def test_the_improved_preset_keeps_what_nobody_named(rng: np.random.Generator) -> None:
+    """Both hide the private class and keep the useful one; only the improved one keeps the style."""
+    data, attributes = _styled(1500, rng)
+    setting = Setting(attributes, data.subset(np.arange(300)), torch.device("cpu"))
+    kept = {}
+    for preset in ("paper", "improved"):
+        told: list[Epoch] = []
+        config = PassConfig(preset=preset, embedding_size=32, teacher_epsilon=0.05)
+        fitted = METHOD.fit(data, setting, config, TrainConfig(30, 128, 0.003), stream(1, "fit"), Run(told.append))
+        law = channel_law(fitted.channel, data.features, data.labels, attributes, stream(2, "law"))
+        assert mutual_information(law.joint["s"]) < 0.06  # of 0.61 that the class has
+        assert plug_in_accuracy(law.joint["u"]) > 0.95
+        assert ("teacher" in told[-1].terms, "bound" in told[-1].terms) == (
+            (True, False) if preset == "improved" else (False, True)
+        )
+        kept[preset] = plug_in_accuracy(law.joint["style"])
+    assert kept["improved"] > kept["paper"] + 0.2
+
+
+def test_joint_private_hides_what_two_attributes_tell_together(rng: np.random.Generator) -> None:
+    """Records of one parity go to other donors: each attribute alone is hidden, their combination is not, unless asked for."""
+    n = 1024
+    first, second = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    parity = first ^ second
+    labels = {"a": first, "b": second, "u": parity, "both": 2 * first + second}
+    x = rng.normal(0, 0.1, (n, 4)).astype(np.float32)
+    x[:, 0] += 2 * parity
+    x[:, 1] += 2 * first
+    data = Records(x, labels)
+    binary = ("0", "1")
+    attributes = (Attribute("a", binary, "private"), Attribute("b", binary, "private"), Attribute("u", binary, "useful"))
+    setting = Setting(attributes, data.subset(np.arange(128)), torch.device("cpu"))
+    combined = Attribute("both", ("0", "1", "2", "3"), "hidden")
+    told = {}
+    for joint in (False, True):
+        config = PassConfig(temperature=0.1, embedding_size=16, useful_weight=0.5, joint_private=joint)
+        fitted = METHOD.fit(data, setting, config, TrainConfig(60, 256, 0.005), stream(1, "fit"), Run())
+        law = channel_law(fitted.channel, data.features, labels, (*attributes, combined), stream(2, "law"))
+        assert mutual_information(law.joint["a"]) < 0.02
+        assert mutual_information(law.joint["b"]) < 0.02
+        told[joint] = mutual_information(law.joint["both"])
+    assert told[False] > 0.5  # the parity, and with it half of the combination
+    assert told[True] < 0.1
 
 
 def test_pass_refuses_a_setting_it_cannot_meet(rng: np.random.Generator) -> None:

@@ -1,5 +1,6 @@
 """The objective with its own gradient, against the terms one by one under autograd in float64."""
 
+import dataclasses
 import math
 
 import pytest
@@ -82,6 +83,22 @@ def test_value_terms_and_gradients_equal_the_terms_one_by_one(
     assert terms == pytest.approx(expected_terms, abs=1e-9)
     for ours, reference in zip(gradients, expected_gradients, strict=True):
         assert ours / 2 == pytest.approx(reference, abs=1e-8, rel=1e-6)
+
+
+@pytest.mark.parametrize("batch", [1, ROWS_AT_ONCE + 5])
+def test_a_teacher_adds_its_cross_entropy_and_nothing_else(batch: int) -> None:
+    f, g, labels, wanted, _, parts = _case(batch, 9, 4, (3,), (2,), torch.float64, 0.3)
+    teacher = torch.rand(batch, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    teacher /= teacher.sum(dim=1, keepdim=True)
+    plain, plain_terms = parts(f, g, labels, wanted)
+    expected_term = -(teacher * log_probabilities(f, g, 0.3)).sum(dim=1).mean()
+    expected = torch.autograd.grad(plain + 0.7 * expected_term, (f, g))
+    taught = dataclasses.replace(parts, teacher_weight=0.7)
+    total, terms = taught(f, g, labels, wanted, teacher)
+    assert total.item() == pytest.approx((plain + 0.7 * expected_term).item())
+    assert terms.tolist() == pytest.approx([*plain_terms.tolist(), expected_term.item()])
+    for ours, reference in zip(torch.autograd.grad(total, (f, g)), expected, strict=True):
+        assert ours == pytest.approx(reference, abs=1e-9)
 
 
 def test_saturated_rows_keep_a_true_gradient_in_float32() -> None:

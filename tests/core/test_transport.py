@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.exact import channel_law, mutual_information, rule_accuracy
 from pass_core.methods.base import Setting
-from pass_core.methods.transport_substitution import METHOD, FittedTransport, TransportConfig, combinations
+from pass_core.methods.transport_substitution import METHOD, FittedTransport, TransportConfig
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig

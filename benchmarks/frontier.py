@@ -1,0 +1,298 @@
+"""Privacy against utility of several settings on one data set, over seeds.
+
+`measure` adds rows to a CSV, `show` makes table and plot:
+
+python benchmarks/frontier.py measure audiomnist DIR results.csv --donors 2048 --seeds 7 8 9 --settings paper improved transport
+python benchmarks/frontier.py show results.csv [--plot frontier.svg]
+
+DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extracted. NAG is the exact attacker's: the best rule
+donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
+I(X';S) on test records stands beside its null, the private classes dealt out anew over persons. --persons tests on people never
+seen in training, a fifth of them per seed, and leaves out attributes that name a person.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pass_core.attacks.base import AttackTask
+from pass_core.attacks.network import ATTACK, NetworkConfig
+from pass_core.data import Attribute, IntArray, Records, with_role
+from pass_core.exact import ChannelLaw, channel_law, mutual_information, rule_accuracy
+from pass_core.methods import pass_substitution, transport_substitution
+from pass_core.methods.base import Setting
+from pass_core.metrics import accuracy, majority_class, mean_nag, nag
+from pass_core.nulls import compare_with_null
+from pass_core.randomness import stream
+from pass_core.run import Run
+from pass_core.substitution import Channel
+from pass_core.training import TrainConfig
+from tasks.config import load_config
+from tasks.lake import FeatureTable, TableInfo, read_features
+from tasks.layout import Layout
+from tasks.step_io import Key
+
+FOLDS = 5
+PERSON = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One split with its pool."""
+
+    attributes: tuple[Attribute, ...]
+    train: Records
+    test: Records
+    test_persons: IntArray
+    setting: Setting
+    pool_rows: IntArray
+    train_persons: IntArray
+
+
+def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any, Any, TrainConfig]]:
+    """(label, method, its config, training) of every point that a name stands for."""
+    epochs = arguments.epochs
+    if name == "paper":
+        training = TrainConfig(epochs, arguments.batch, arguments.rate, validation_share=0)
+        for general in arguments.general_weights:
+            config = pass_substitution.PassConfig("paper", general_weight=general, encoder=arguments.encoder)
+            yield f"paper, μ = {general:g}", pass_substitution.METHOD, config, training
+    elif name == "improved":
+        training = TrainConfig(arguments.improved_epochs, 256, 0.002, validation_share=0)
+        for epsilon in arguments.improved_epsilons:
+            config = pass_substitution.PassConfig("improved", teacher_epsilon=epsilon, encoder=arguments.encoder)
+            yield f"improved, ε = {epsilon:g}", pass_substitution.METHOD, config, training
+    else:
+        training = TrainConfig(arguments.classifier_epochs, 256, 0.001, validation_share=0)
+        for epsilon in arguments.epsilons:
+            yield (
+                f"transport, ε = {epsilon:g}",
+                transport_substitution.METHOD,
+                transport_substitution.TransportConfig(epsilon),
+                training,
+            )
+
+
+def make_case(table: FeatureTable, attributes: tuple[Attribute, ...], seed: int, donors: int, by_person: bool) -> Case:
+    """The published split, or a fifth of the people of every private class for testing."""
+    _, persons = np.unique(table.persons, return_inverse=True)
+    train, test = (table.rows("train"), table.rows("test"))
+    if by_person:
+        attributes = tuple(a for a in attributes if not _names_persons(table.records.labels[a.name], persons))
+        private = table.records.labels[with_role(attributes, "private")[0].name]
+        held_out: list[int] = []
+        for label in np.unique(private):
+            own = stream(0, "folds", str(label)).permutation(np.unique(persons[private == label]))
+            held_out += own[seed % FOLDS :: FOLDS].tolist()
+        unseen = np.isin(persons, held_out)
+        train, test = np.flatnonzero(~unseen).astype(np.int64), np.flatnonzero(unseen).astype(np.int64)
+    records = [table.subset(rows) for rows in (train, test)]
+    pool_rows = np.sort(stream(seed, "pool").choice(len(train), size=donors, replace=False)).astype(np.int64)
+    setting = Setting(attributes, records[0].subset(pool_rows), torch.device("cpu"))
+    return Case(attributes, records[0], records[1], persons[test].astype(np.int64), setting, pool_rows, persons[train])
+
+
+def _names_persons(labels: IntArray, persons: IntArray) -> bool:
+    """Whether every class is a single person."""
+    return len(np.unique(np.stack([labels, persons]), axis=1).T) == len(np.unique(labels))
+
+
+def control(case: Case, attribute: Attribute, epochs: int) -> tuple[float, float]:
+    """(majority, unprotected) accuracy on test records."""
+    labels, test_labels = case.train.labels[attribute.name], case.test.labels[attribute.name]
+    task = AttackTask(lambda _: case.train.features, labels, case.test.features, attribute.n_classes)
+    predicted = ATTACK.predict(task, NetworkConfig(epochs, 256, 0.001), stream(1, "control"), lambda _: None)
+    return float((test_labels == majority_class(labels)).mean()), accuracy(predicted, test_labels)
+
+
+def measure_point(
+    case: Case, channel: Channel, controls: dict[str, tuple[float, float]], probe: int, seed: int
+) -> dict[str, Any]:
+    """Every figure of one fitted channel."""
+    draws = 4 if probe else 0
+    train = channel_law(channel, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
+    numbered = dict(case.test.labels) | {PERSON: np.unique(case.test_persons, return_inverse=True)[1].astype(np.int64)}
+    persons = Attribute(PERSON, tuple(map(str, range(int(numbered[PERSON].max()) + 1))), "hidden")
+    attributes = (*case.attributes, persons)
+    test = channel_law(channel, case.test.features, numbered, attributes, stream(seed, "test"), int(probe > 0))
+    row: dict[str, Any] = {}
+    exact: dict[str, float] = {}
+    probed: dict[str, float] = {}
+    for attribute in case.attributes:
+        name = attribute.name
+        majority, unprotected = controls[name]
+        exact[name] = nag(rule_accuracy(train.joint[name], test.joint[name]), majority, unprotected)
+        if probe:
+            probed[name] = nag(_attack(case, attribute, train, test, probe, seed), majority, unprotected)
+    for attribute in with_role(case.attributes, "private"):
+        joint, classes = test.joint[PERSON], _class_of_persons(case, attribute, numbered[PERSON])
+        null = compare_with_null(joint, classes, attribute.n_classes, stream(seed, "null"))
+        row |= {
+            f"information_train_{attribute.name}": mutual_information(train.joint[attribute.name]),
+            f"information_test_{attribute.name}": null.found,
+            f"null_{attribute.name}": null.mean,
+            f"null_deviation_{attribute.name}": null.deviation,
+            f"p_{attribute.name}": null.p_value,
+        }
+    for label, found in (("exact", exact), ("probe", probed)):
+        if found:
+            roles = {a.name: a.role for a in case.attributes}
+            row |= {f"{label}_{name}": value for name, value in found.items()}
+            private = [value for name, value in found.items() if roles[name] == "private"]
+            row[f"{label}_mnag"] = mean_nag(private, [value for name, value in found.items() if roles[name] != "private"])
+    own, same = _meetings(case, channel)
+    return row | {"met_itself": own, "met_own_person": same, "information_record": test.record_information}
+
+
+def _class_of_persons(case: Case, attribute: Attribute, numbers: IntArray) -> IntArray:
+    classes: IntArray = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
+    classes[numbers] = case.test.labels[attribute.name]
+    return classes
+
+
+def _attack(case: Case, attribute: Attribute, train: ChannelLaw, test: ChannelLaw, epochs: int, seed: int) -> float:
+    pool = case.setting.pool.features
+    labels, test_labels = case.train.labels[attribute.name], case.test.labels[attribute.name]
+    task = AttackTask(lambda k: pool[train.draws[k % len(train.draws)]], labels, pool[test.draws[0]], attribute.n_classes)
+    predicted = ATTACK.predict(task, NetworkConfig(epochs, 256, 0.001), stream(seed, "probe", attribute.name), lambda _: None)
+    return accuracy(predicted, test_labels)
+
+
+def _meetings(case: Case, channel: Channel) -> tuple[float, float]:
+    """Probability that a training record meets itself, and its own person."""
+    own = same = 0.0
+    for rows, block in channel.blocks(case.train.features):
+        index = np.arange(rows.start, rows.stop)
+        own += float(block[index[:, None] == case.pool_rows].sum())
+        same += float(block[case.train_persons[rows, None] == case.train_persons[case.pool_rows]].sum())
+    return own / len(case.train), same / len(case.train)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Adds one row per setting and seed."""
+    torch.set_num_threads(arguments.threads)
+    config = load_config(Path("params.yaml")).dataset[arguments.dataset]
+    folder = Layout(arguments.root).artefact("features", Key(arguments.dataset))
+    attributes = config.attributes(TableInfo.load(folder).classes)
+    table = read_features(folder, attributes)
+    controls: dict[str, tuple[float, float]] = {}
+    for seed in arguments.seeds:
+        case = make_case(table, attributes, seed, arguments.donors, arguments.persons)
+        if not controls or arguments.persons:
+            controls = {a.name: control(case, a, arguments.control_epochs) for a in case.attributes}
+        for name in arguments.settings:
+            for label, method, method_config, training in settings(name, arguments):
+                started = time.perf_counter()
+                fitted = method.fit(case.train, case.setting, method_config, training, stream(seed, "fit", label), Run())
+                minutes = (time.perf_counter() - started) / 60
+                row = measure_point(case, fitted.channel, controls, arguments.probe, seed)
+                split = "persons" if arguments.persons else "published"
+                head = {"dataset": arguments.dataset, "split": split, "setting": label, "seed": seed, "donors": arguments.donors}
+                head |= {"epochs": training.epochs, "batch": training.batch_size, "minutes": minutes}
+                _append(arguments.results, head | row)
+                figures = {k: v for k, v in row.items() if k.startswith(("exact", "information_t", "null_", "probe_mnag"))}
+                print(f"{split} {label} seed {seed}: {minutes:.1f} min, " + ", ".join(f"{k} {v:.3f}" for k, v in figures.items()))
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    rows = _read(path) if path.exists() else []
+    rows.append({k: f"{v:.5g}" if isinstance(v, float) else str(v) for k, v in row.items()})
+    names = list(dict.fromkeys(name for each in rows for name in each))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """A Markdown table of means ± standard deviations over seeds; a plot of mNAG against I(X';S) on training records."""
+    groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in _read(arguments.results):
+        groups.setdefault((row["dataset"], row["split"], row["setting"]), []).append(row)
+    skipped = {"dataset", "split", "setting", "seed"}
+    for (dataset, split, setting), rows in groups.items():
+        print(f"\n**{dataset}, {split}, {setting}** ({len(rows)} seeds)")
+        for name in rows[0]:
+            values = np.array([float(row[name]) for row in rows if row.get(name)])
+            if name not in skipped and len(values):
+                spread = f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else ""
+                print(f"- {name}: {values.mean():.4f}{spread}")
+    if arguments.plot:
+        _plot(groups, arguments.plot, arguments.private)
+
+
+def _plot(groups: dict[tuple[str, str, str], list[dict[str, str]]], path: Path, private: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "frontier"
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    colours = {"paper": "#3b7dd8", "improved": "#3a9e6e", "transport": "#d9822b"}
+    seen: set[str] = set()
+    for (_, _, setting), rows in groups.items():
+        kind, _, rest = setting.partition(", ")
+        x = [float(row[f"information_train_{private}"]) for row in rows]
+        y = [100 * float(row["exact_mnag"]) for row in rows]
+        axes.scatter(x, y, color=colours[kind], s=14, alpha=0.5)
+        axes.scatter(np.mean(x), np.mean(y), color=colours[kind], s=50, label=None if kind in seen else kind)
+        axes.annotate(rest, (float(np.mean(x)), float(np.mean(y))), xytext=(6, 3), textcoords="offset points", fontsize=8)
+        seen.add(kind)
+    axes.set_xscale("symlog", linthresh=1e-4)
+    axes.set_xlabel(f"exact I(X';{private}) on training records, nats")
+    axes.set_ylabel("mNAG of the exact attacker, %")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("dataset")
+    measuring.add_argument("root", type=Path)
+    measuring.add_argument("results", type=Path)
+    measuring.add_argument("--settings", nargs="+", choices=["paper", "improved", "transport"], default=["paper", "transport"])
+    measuring.add_argument("--seeds", nargs="+", type=int, default=[7, 8, 9])
+    measuring.add_argument("--donors", type=int, default=2048)
+    measuring.add_argument("--persons", action="store_true")
+    measuring.add_argument("--probe", type=int, default=0)
+    measuring.add_argument("--threads", type=int, default=2)
+    measuring.add_argument("--encoder", default="auto")
+    measuring.add_argument("--epochs", type=int, default=200)
+    measuring.add_argument("--batch", type=int, default=1024)
+    measuring.add_argument("--rate", type=float, default=0.001)
+    measuring.add_argument("--general-weights", nargs="+", type=float, default=[0.2])
+    measuring.add_argument("--improved-epochs", type=int, default=60)
+    measuring.add_argument("--improved-epsilons", nargs="+", type=float, default=[0.015])
+    measuring.add_argument("--classifier-epochs", type=int, default=20)
+    measuring.add_argument("--control-epochs", type=int, default=20)
+    measuring.add_argument("--epsilons", nargs="+", type=float, default=[0.015])
+    measuring.set_defaults(run=measure)
+    showing = commands.add_parser("show")
+    showing.add_argument("results", type=Path)
+    showing.add_argument("--plot", type=Path)
+    showing.add_argument("--private", default="gender")
+    showing.set_defaults(run=show)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
