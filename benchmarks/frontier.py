@@ -30,9 +30,10 @@ from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods.base import Setting
 from pass_core.metrics import accuracy, majority_class, mean_nag, nag
 from pass_core.nulls import compare_with_null
+from pass_core.pool import Forbidden
 from pass_core.randomness import stream
 from pass_core.run import Run
-from pass_core.substitution import Channel
+from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.training import TrainConfig
 from tasks.config import load_config
 from tasks.lake import FeatureTable, TableInfo, read_features
@@ -80,7 +81,9 @@ def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, An
             )
 
 
-def make_case(table: FeatureTable, attributes: tuple[Attribute, ...], seed: int, donors: int, by_person: bool) -> Case:
+def make_case(
+    table: FeatureTable, attributes: tuple[Attribute, ...], seed: int, donors: int, by_person: bool, forbid: Forbidden
+) -> Case:
     """The published split, or a fifth of the people of every private class for testing."""
     _, persons = np.unique(table.persons, return_inverse=True)
     train, test = (table.rows("train"), table.rows("test"))
@@ -95,7 +98,9 @@ def make_case(table: FeatureTable, attributes: tuple[Attribute, ...], seed: int,
         train, test = np.flatnonzero(~unseen).astype(np.int64), np.flatnonzero(unseen).astype(np.int64)
     records = [table.subset(rows) for rows in (train, test)]
     pool_rows = np.sort(stream(seed, "pool").choice(len(train), size=donors, replace=False)).astype(np.int64)
-    setting = Setting(attributes, records[0].subset(pool_rows), torch.device("cpu"))
+    names = {"none": None, "self": np.arange(len(train)), "same_person": persons[train]}[forbid]
+    exclusion = None if names is None else Exclusion(names.astype(np.int64), names[pool_rows].astype(np.int64))
+    setting = Setting(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
     return Case(attributes, records[0], records[1], persons[test].astype(np.int64), setting, pool_rows, persons[train])
 
 
@@ -117,7 +122,8 @@ def measure_point(
 ) -> dict[str, Any]:
     """Every figure of one fitted channel."""
     draws = 4 if probe else 0
-    train = channel_law(channel, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
+    released = channel if case.setting.exclusion is None else ExcludingChannel(channel, case.setting.exclusion)
+    train = channel_law(released, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
     numbered = dict(case.test.labels) | {PERSON: np.unique(case.test_persons, return_inverse=True)[1].astype(np.int64)}
     persons = Attribute(PERSON, tuple(map(str, range(int(numbered[PERSON].max()) + 1))), "hidden")
     attributes = (*case.attributes, persons)
@@ -147,7 +153,7 @@ def measure_point(
             row |= {f"{label}_{name}": value for name, value in found.items()}
             private = [value for name, value in found.items() if roles[name] == "private"]
             row[f"{label}_mnag"] = mean_nag(private, [value for name, value in found.items() if roles[name] != "private"])
-    own, same = _meetings(case, channel)
+    own, same = _meetings(case, released)
     return row | {"met_itself": own, "met_own_person": same, "information_record": test.record_information}
 
 
@@ -184,7 +190,7 @@ def measure(arguments: argparse.Namespace) -> None:
     table = read_features(folder, attributes)
     controls: dict[str, tuple[float, float]] = {}
     for seed in arguments.seeds:
-        case = make_case(table, attributes, seed, arguments.donors, arguments.persons)
+        case = make_case(table, attributes, seed, arguments.donors, arguments.persons, arguments.forbid)
         if not controls or arguments.persons:
             controls = {a.name: control(case, a, arguments.control_epochs) for a in case.attributes}
         for name in arguments.settings:
@@ -195,6 +201,7 @@ def measure(arguments: argparse.Namespace) -> None:
                 row = measure_point(case, fitted.channel, controls, arguments.probe, seed)
                 split = "persons" if arguments.persons else "published"
                 head = {"dataset": arguments.dataset, "split": split, "setting": label, "seed": seed, "donors": arguments.donors}
+                head["forbid"] = arguments.forbid
                 head |= {"epochs": training.epochs, "batch": training.batch_size, "minutes": minutes}
                 _append(arguments.results, head | row)
                 figures = {k: v for k, v in row.items() if k.startswith(("exact", "information_t", "null_", "probe_mnag"))}
@@ -220,8 +227,9 @@ def show(arguments: argparse.Namespace) -> None:
     """A Markdown table of means ± standard deviations over seeds; a plot of mNAG against I(X';S) on training records."""
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     for row in _read(arguments.results):
-        groups.setdefault((row["dataset"], row["split"], row["setting"]), []).append(row)
-    skipped = {"dataset", "split", "setting", "seed"}
+        rule = "" if row.get("forbid", "none") == "none" else f", forbid {row['forbid']}"
+        groups.setdefault((row["dataset"], row["split"], row["setting"] + rule), []).append(row)
+    skipped = {"dataset", "split", "setting", "seed", "forbid"}
     for (dataset, split, setting), rows in groups.items():
         print(f"\n**{dataset}, {split}, {setting}** ({len(rows)} seeds)")
         for name in rows[0]:
@@ -272,6 +280,7 @@ def main() -> None:
     measuring.add_argument("--seeds", nargs="+", type=int, default=[7, 8, 9])
     measuring.add_argument("--donors", type=int, default=2048)
     measuring.add_argument("--persons", action="store_true")
+    measuring.add_argument("--forbid", choices=["none", "self", "same_person"], default="none")
     measuring.add_argument("--probe", type=int, default=0)
     measuring.add_argument("--threads", type=int, default=2)
     measuring.add_argument("--encoder", default="auto")

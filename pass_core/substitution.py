@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -69,13 +70,29 @@ class SubstitutionChannel:
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
 
 
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Who may not meet whom: records and donors of one unit, which is a record itself or a person."""
+
+    record_units: IntArray  # (n,)
+    donor_units: IntArray  # (pool,)
+
+    def of(self, rows: slice | IntArray) -> NDArray[np.bool_]:
+        """(rows, pool) where a donor is out of the question for a record."""
+        excluded: NDArray[np.bool_] = self.record_units[rows, None] == self.donor_units
+        return excluded
+
+    def subset(self, rows: IntArray) -> "Exclusion":
+        """For some of the records."""
+        return Exclusion(self.record_units[rows], self.donor_units)
+
+
 @dataclass(frozen=True)
 class ExcludingChannel:
-    """A channel in which some donors are out of the question for some records: a record itself, or anything of its person."""
+    """A channel in which some donors are out of the question for some records."""
 
     channel: Channel
-    record_units: IntArray  # (n,) whose every record is, in the order in which features are given to `blocks`
-    donor_units: IntArray  # (pool,) whose every donor is
+    exclusion: Exclusion  # of the records in the order in which features are given to `blocks`
 
     @property
     def pool_size(self) -> int:
@@ -88,7 +105,7 @@ class ExcludingChannel:
             MethodError: a record has no other donor.
         """
         for rows, allowed in self.channel.blocks(features):
-            allowed[self.record_units[rows, None] == self.donor_units] = 0
+            allowed[self.exclusion.of(rows)] = 0
             totals = allowed.sum(axis=1, keepdims=True)
             if (totals <= 0).any():
                 raise MethodError(

@@ -16,13 +16,14 @@ from pass_core.devices import Device, resolve_device
 from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Fitted, Method, Setting
 from pass_core.parallel import World
+from pass_core.pool import Forbidden
 from pass_core.run import Run
 from pass_core.training import TrainConfig
 from pass_core.validation import hold_out
 from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import FeatureTable, TableInfo, read_features
-from tasks.protection import read_setting
+from tasks.lake import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder
+from tasks.protection import exclusion_of, read_setting
 from tasks.ranks import run_ranks
 from tasks.step_io import StepIO
 
@@ -34,6 +35,7 @@ class Fitting:
     dataset: DatasetConfig
     training: TrainConfig
     config: Any
+    forbid: Forbidden  # how the records will be released
     device: Device
     processes: int
     io: StepIO
@@ -55,7 +57,8 @@ class Fitting:
         features = self.records()
         rows = features.rows("train")
         held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
-        setting, rng = self.setting(run.world.rank), self.io.rng("fit")
+        exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
+        setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
         whole = dataclasses.replace(run, held_out=held_out)
         return self.method.fit(features.subset(rows), setting, self.config, self.training, rng, whole)
 
@@ -67,7 +70,7 @@ class Fitting:
     def checkpoint(self) -> Path:
         """Where its checkpoint lies."""
         recipe = {
-            "method": [self.io.key.method, dataclasses.asdict(self.config)],
+            "method": [self.io.key.method, dataclasses.asdict(self.config), self.forbid],
             "training": dataclasses.asdict(self.training),
             "attributes": [dataclasses.asdict(attribute) for attribute in self.attributes()],
             "random": [self.io.seed, *self.io.labels],

@@ -10,7 +10,7 @@ import torch
 from pass_core.data import Attribute, IntArray, Records
 from pass_core.methods.base import Fitted, Setting
 from pass_core.pool import Forbidden
-from pass_core.substitution import Channel, ExcludingChannel
+from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from tasks.lake import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
 from tasks.models import load_model, model_digest
 from tasks.storage import digest
@@ -28,14 +28,19 @@ class Protector:
 
     def channel_for(self, features: FeatureTable, rows: IntArray, forbid: Forbidden) -> Channel | None:
         """The channel for these records: without themselves or their own person, where that is forbidden."""
-        channel = self.fitted.channel
-        if channel is None or forbid == "none":
-            return channel
-        column = RECORD_ID if forbid == "self" else PERSON
-        names = features.record_ids if forbid == "self" else features.persons
-        donors = self.pool.column(column).to_pylist()
-        _, units = np.unique([*(names[row] for row in rows), *donors], return_inverse=True)
-        return ExcludingChannel(channel, units[: len(rows)], units[len(rows) :])
+        channel, exclusion = self.fitted.channel, exclusion_of(features, rows, self.pool, forbid)
+        return channel if channel is None or exclusion is None else ExcludingChannel(channel, exclusion)
+
+
+def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid: Forbidden) -> Exclusion | None:
+    """Which donors are out of the question for these records under a rule; None when none is."""
+    if forbid == "none":
+        return None
+    column = RECORD_ID if forbid == "self" else PERSON
+    names = features.record_ids if forbid == "self" else features.persons
+    donors = pool.column(column).to_pylist()
+    _, units = np.unique([*(names[row] for row in rows), *donors], return_inverse=True)
+    return Exclusion(units[: len(rows)], units[len(rows) :])
 
 
 def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Setting:

@@ -52,9 +52,15 @@ _TABLE = (
     Step(
         "train",
         lambda c, io: train.train(
-            c.dataset[io.key.dataset], c.train, c.method[str(io.key.method)], c.compute.device, c.compute.processes, io
+            c.dataset[io.key.dataset],
+            c.train,
+            c.method[str(io.key.method)],
+            c.pool.forbid,
+            c.compute.device,
+            c.compute.processes,
+            io,
         ),
-        sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}"),
+        sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}", "pool.forbid"),
         inputs=("features", "pool"),
         outputs=("model", "curves"),
         per_method=True,

@@ -8,6 +8,7 @@ import polars as pl
 from pass_core.devices import Device
 from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
+from pass_core.pool import Forbidden
 from pass_core.run import Run
 from pass_core.training import TrainConfig, best_epoch
 from pass_core.validation import TOTAL
@@ -23,9 +24,17 @@ logger = logging.getLogger(__name__)
 ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
 
 
-def train(dataset: DatasetConfig, training: TrainConfig, config: Any, device: Device, processes: int, io: StepIO) -> StepResult:
+def train(
+    dataset: DatasetConfig,
+    training: TrainConfig,
+    config: Any,
+    forbid: Forbidden,
+    device: Device,
+    processes: int,
+    io: StepIO,
+) -> StepResult:
     """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
-    fitting = Fitting(dataset, training, config, device, processes, io)
+    fitting = Fitting(dataset, training, config, forbid, device, processes, io)
     features = fitting.records()
     data = features.subset(features.rows("train"))
     allowed = what_the_data_allow(data.labels, fitting.attributes())

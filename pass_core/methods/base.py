@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.run import Run
-from pass_core.substitution import Channel
+from pass_core.substitution import Channel, Exclusion
 from pass_core.training import TrainConfig
 
 
@@ -21,6 +21,7 @@ class Setting:
     attributes: tuple[Attribute, ...]
     pool: Records
     device: torch.device
+    exclusion: Exclusion | None = None  # in training: whom its records will not meet when they are released
 
 
 class Fitted(Protocol):

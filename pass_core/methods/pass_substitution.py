@@ -137,7 +137,9 @@ class PassSubstitution:
         weights = config.weights(len(private), len(useful))
         generator = torch_generator(rng)
         held_out = HeldOut.choose(data.subset(run.held_out), private + useful, rng)
-        data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))
+        kept_rows = np.setdiff1d(np.arange(len(data)), run.held_out)
+        data, exclusion = data.subset(kept_rows), setting.exclusion and setting.exclusion.subset(kept_rows)
+        setting = dataclasses.replace(setting, exclusion=exclusion)
         encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(setting.device)
         donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
         features = torch.from_numpy(data.features).to(setting.device)
@@ -196,7 +198,7 @@ def _teacher(
     It is solved anew when a killed training goes on: it takes minutes where training takes longer, and comes out the same.
     """
     channel = TRANSPORT.fit(data, setting, TransportConfig(config.teacher_epsilon), training, rng, Run(world=run.world)).channel
-    seen = channel.look_at(torch.from_numpy(data.features).to(setting.device))
+    seen = channel.look_at(torch.from_numpy(data.features).to(setting.device), setting.exclusion)
     return lambda rows: channel.probabilities(seen.rows(rows))
 
 

@@ -10,6 +10,10 @@ Sinkhorn scaling (`pass_core.sinkhorn`).
 
 Several private attributes count as one: their combinations that occur in training are the classes. p(S|x) and p(U|x) come from
 one small network, φ from `pass_core.neighbourhoods`.
+
+The potentials are solved for records as they will be released: where a record may not meet itself or its own person, those donors
+are out of its kernel. Without its own person a training record is like a record of somebody never seen, so potentials solved
+that way hold for strangers, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +34,7 @@ from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.sinkhorn import Scaling, solve_potentials
-from pass_core.substitution import BLOCK_ROWS, draw_substitutes, padded_blocks
+from pass_core.substitution import BLOCK_ROWS, Exclusion, draw_substitutes, padded_blocks
 from pass_core.training import TrainConfig, encoder_precision, minimise
 
 
@@ -65,10 +69,12 @@ class Seen:
     space: Tensor  # (n, dim) φ
     private: Tensor  # (n, combinations) ln p(S|x)
     useful: tuple[Tensor, ...]  # (n, classes) ln p(U_j|x)
+    units: tuple[Tensor, Tensor] | None = None  # (n,) of records and (pool,) of donors: within one they do not meet
 
     def rows(self, rows: Tensor) -> "Seen":
         """Some of them."""
-        return Seen(self.space[rows], self.private[rows], tuple(logs[rows] for logs in self.useful))
+        units = None if self.units is None else (self.units[0][rows], self.units[1])
+        return Seen(self.space[rows], self.private[rows], tuple(logs[rows] for logs in self.useful), units)
 
 
 @dataclass(frozen=True)
@@ -94,19 +100,31 @@ class TransportChannel:
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
 
     @torch.inference_mode()
-    def look_at(self, features: Tensor) -> Seen:
-        """What the channel needs of these records, computed block by block."""
+    def look_at(self, features: Tensor, exclusion: Exclusion | None = None) -> Seen:
+        """What the channel needs of these records, computed block by block.
+
+        Raises:
+            MethodError: the exclusion leaves a record without any donor.
+        """
+        units = None
+        if exclusion is not None:
+            if len(np.unique(exclusion.donor_units)) == 1 and np.isin(exclusion.record_units, exclusion.donor_units).any():
+                raise MethodError("pool.forbid leaves records without any donor: raise pool.donors, or forbid less")
+            record_units, donor_units = (torch.from_numpy(u) for u in (exclusion.record_units, exclusion.donor_units))
+            units = record_units.to(features.device), donor_units.to(features.device)
         blocks = features.split(BLOCK_ROWS)
         widths = [len(self.potentials), *self.useful_classes]
         heads = [self.classifier(block).split(widths, dim=1) for block in blocks]
         private, *useful = (F.log_softmax(torch.cat(each), dim=1) for each in zip(*heads, strict=True))
-        return Seen(torch.cat([self.neighbourhoods(block) for block in blocks]), private, tuple(useful))
+        return Seen(torch.cat([self.neighbourhoods(block) for block in blocks]), private, tuple(useful), units)
 
     def log_kernel(self, seen: Seen) -> Tensor:
         """k (n, pool)."""
         kernel = seen.space @ self.donors.T / self.config.epsilon
         for logs, labels in zip(seen.useful, self.useful_donors, strict=True):
             kernel += self.config.useful_weight * logs[:, labels]
+        if seen.units is not None:
+            kernel.masked_fill_(seen.units[0][:, None] == seen.units[1], -torch.inf)
         return kernel
 
     @torch.inference_mode()
@@ -185,7 +203,7 @@ class TransportSubstitution:
         space = learn_neighbourhoods(features, kinds, generator)
         unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
         channel = _channel(classifier.eval(), space, unscaled, setting, config)
-        seen = channel.look_at(features)  # once: it is the same in every round
+        seen = channel.look_at(features, setting.exclusion)  # once: it is the same in every round
         potentials = solve_potentials(
             lambda rows: channel.log_kernel(seen.rows(rows)),
             targets[0],

@@ -16,7 +16,7 @@ from pass_core.methods.pass_substitution import METHOD, PassConfig, Weights
 from pass_core.networks import build_network
 from pass_core.randomness import stream
 from pass_core.run import Run
-from pass_core.substitution import BLOCK_ROWS, ExcludingChannel, SubstitutionChannel, log_probabilities
+from pass_core.substitution import BLOCK_ROWS, ExcludingChannel, Exclusion, SubstitutionChannel, log_probabilities
 from pass_core.training import TrainConfig, minimise
 
 
@@ -145,22 +145,21 @@ def test_default_weights_are_the_papers() -> None:
         PassConfig(general_weight=2).weights(1, 1)
 
 
-def _styled(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:
-    """A private class, a useful one, and a style that nobody names."""
-    labels = {"s": (rng.random(n) < 0.3).astype(np.int64), "u": rng.integers(0, 2, n), "style": rng.integers(0, 8, n)}
-    x = rng.normal(0, 0.2, (n, 12)).astype(np.float32)
+def _voices(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:
+    """A private class, a useful one, and sixty voices that nobody names."""
+    labels = {"s": (rng.random(n) < 0.3).astype(np.int64), "u": rng.integers(0, 2, n), "voice": rng.integers(0, 60, n)}
+    x = rng.normal(0, 0.2, (n, 14)).astype(np.float32)
     x[:, 0] += 2 * labels["s"]
     x[:, 1] += 2 * labels["u"]
-    x[:, 4:] += 2 * np.eye(8)[labels["style"]]
-    classes = {"s": 2, "u": 2, "style": 8}
-    roles = {"s": "private", "u": "useful", "style": "hidden"}
-    return Records(x, labels), tuple(Attribute(k, tuple(map(str, range(n))), roles[k]) for k, n in classes.items())
+    x[:, 2:] += rng.normal(0, 1, (60, 12))[labels["voice"]]
+    classes = {"s": (2, "private"), "u": (2, "useful"), "voice": (60, "hidden")}
+    return Records(x, labels), tuple(Attribute(k, tuple(map(str, range(m))), role) for k, (m, role) in classes.items())
 
 
 def test_the_improved_preset_keeps_what_nobody_named(rng: np.random.Generator) -> None:
-    """Both hide the private class and keep the useful one; only the improved one keeps the style."""
-    data, attributes = _styled(1500, rng)
-    setting = Setting(attributes, data.subset(np.arange(300)), torch.device("cpu"))
+    """Both hide the private class and keep the useful one; only the improved one keeps the voices."""
+    data, attributes = _voices(2000, rng)
+    setting = Setting(attributes, data.subset(np.arange(400)), torch.device("cpu"))
     kept = {}
     for preset in ("paper", "improved"):
         told: list[Epoch] = []
@@ -172,7 +171,7 @@ def test_the_improved_preset_keeps_what_nobody_named(rng: np.random.Generator) -
         assert ("teacher" in told[-1].terms, "bound" in told[-1].terms) == (
             (True, False) if preset == "improved" else (False, True)
         )
-        kept[preset] = plug_in_accuracy(law.joint["style"])
+        kept[preset] = plug_in_accuracy(law.joint["voice"])
     assert kept["improved"] > kept["paper"] + 0.2
 
 
@@ -250,9 +249,9 @@ class _Fixed:
 
 def test_forbidden_donors_get_nothing_and_the_others_their_share() -> None:
     rows = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
-    channel = ExcludingChannel(_Fixed(rows), record_units=np.array([7, 9, 4]), donor_units=np.array([7, 4, 4]))
+    channel = ExcludingChannel(_Fixed(rows), Exclusion(np.array([7, 9, 4]), np.array([7, 4, 4])))
     found = np.concatenate([p for _, p in channel.blocks(np.zeros((3, 2), dtype=np.float32))])
     assert found == pytest.approx(np.array([[0, 0.6, 0.4], [0.1, 0.8, 0.1], [1, 0, 0]]), abs=1e-6)
-    alone = ExcludingChannel(_Fixed(rows), record_units=np.array([7, 7, 7]), donor_units=np.array([7, 7, 7]))
+    alone = ExcludingChannel(_Fixed(rows), Exclusion(np.array([7, 7, 7]), np.array([7, 7, 7])))
     with pytest.raises(MethodError, match=r"pool\.forbid leaves 2 record\(s\) without any donor"):
         list(alone.blocks(np.zeros((3, 2), dtype=np.float32)))

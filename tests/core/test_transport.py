@@ -14,6 +14,7 @@ from pass_core.methods.base import Setting
 from pass_core.methods.transport_substitution import METHOD, FittedTransport, TransportConfig
 from pass_core.randomness import stream
 from pass_core.run import Run
+from pass_core.substitution import ExcludingChannel, Exclusion
 from pass_core.training import TrainConfig
 
 TRAINING = TrainConfig(epochs=30, batch_size=128, learning_rate=0.003)
@@ -142,6 +143,31 @@ def test_rounds_on_parts_of_the_records_equalise_all_of_them() -> None:
     assert mutual_information(joint["s"]) < 0.01
     unscaled, _ = _laws(_fit(train, dataclasses.replace(config, rounds=1)), train, train)
     assert mutual_information(unscaled["s"]) > 0.2
+
+
+@pytest.mark.parametrize("solved_with_the_rule", [True, False])
+def test_potentials_are_solved_for_the_rule_of_the_release(solved_with_the_rule: bool) -> None:
+    """Records that may not meet their own person: the classes are equal under that rule only if it was known."""
+    train = _data(1200, 4)
+    persons = np.arange(1200) % 200  # every one has a donor, and one class
+    train.labels["s"][:] = np.tile(train.labels["s"][:200], 6)
+    flat = train.features.reshape(1200, -1)
+    flat[:, 8:] += stream(5, "voices").normal(0, 2, (200, 4)).astype(np.float32)[persons]
+    flat[:, 0] = train.labels["s"] + flat[:, 8] / 2
+    exclusion = Exclusion(persons, persons[:200])
+    setting = dataclasses.replace(_setting(train), exclusion=exclusion if solved_with_the_rule else None)
+    config = TransportConfig(epsilon=0.02, rounds=200, tolerance=0.003)
+    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), Run())
+    channel = ExcludingChannel(fitted.channel, exclusion)
+    law = channel_law(channel, train.features, train.labels, ATTRIBUTES, stream(2, "law"))
+    assert (mutual_information(law.joint["s"]) <= 0.002) == solved_with_the_rule
+
+
+def test_a_rule_that_leaves_no_donor_is_refused() -> None:
+    train = _data(50, 1)
+    setting = dataclasses.replace(_setting(train, 5), exclusion=Exclusion(np.zeros(50, np.int64), np.zeros(5, np.int64)))
+    with pytest.raises(MethodError, match="without any donor"):
+        METHOD.fit(train, setting, TransportConfig(), TrainConfig(1, 16), stream(1, "fit"), Run())
 
 
 def fitted_labels(train: Records) -> IntArray:
