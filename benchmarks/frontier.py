@@ -35,6 +35,7 @@ from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.training import TrainConfig
+from pass_core.transport import TransportConfig
 from tasks.config import load_config
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout
@@ -76,7 +77,7 @@ def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, An
             yield (
                 f"transport, ε = {epsilon:g}",
                 transport_substitution.METHOD,
-                transport_substitution.TransportConfig(epsilon),
+                TransportConfig(epsilon),
                 training,
             )
 

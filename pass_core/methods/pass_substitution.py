@@ -14,8 +14,6 @@ from pass_core.errors import ConfigError, MethodError
 from pass_core.exact import entropy
 from pass_core.losses import bound_constant
 from pass_core.methods.base import Setting
-from pass_core.methods.transport_substitution import METHOD as TRANSPORT
-from pass_core.methods.transport_substitution import TransportConfig
 from pass_core.networks import NetworkKind, build_network
 from pass_core.objective import Objective
 from pass_core.parallel import share_statistics
@@ -23,6 +21,7 @@ from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
+from pass_core.transport import TransportConfig, solve_transport
 from pass_core.validation import TOTAL, HeldOut
 
 Preset = Literal["paper", "improved"]
@@ -197,7 +196,7 @@ def _teacher(
 
     It is solved anew when a killed training goes on: it takes minutes where training takes longer, and comes out the same.
     """
-    channel = TRANSPORT.fit(data, setting, TransportConfig(config.teacher_epsilon), training, rng, Run(world=run.world)).channel
+    channel = solve_transport(data, setting, TransportConfig(config.teacher_epsilon), training, rng, Run(world=run.world))
     seen = channel.look_at(torch.from_numpy(data.features).to(setting.device), setting.exclusion)
     return lambda rows: channel.probabilities(seen.rows(rows))
 

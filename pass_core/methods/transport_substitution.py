@@ -1,142 +1,21 @@
-"""Transport: the donors' distribution is made the same for every private class, at the least cost in feature space.
+"""Transport: the donors' distribution is made the same for every private class, at the least cost (`pass_core.transport`)."""
 
-I(X';S) = 0 means that P(X'|S=s) is one distribution m over donors, whatever s. Among all such channels this method takes the one
-that moves records least and keeps the useful class: an entropic optimal transport problem to a shared, free marginal, solved by
-Sinkhorn scaling (`pass_core.sinkhorn`).
-
-    ln kernel   k(x,d) = cos(φ(x), φ(d))/ε + ω Σ_j ln p(U_j = U'_j(d) | x)
-    channel     P_c(d|x) = softmax over d of k(x,d) + v_c(d)                      of private class c
-    release     P(d|x) = Σ_c p(S=c|x) P_c(d|x)                                    over the likeliest classes
-
-Several private attributes count as one: their combinations that occur in training are the classes. p(S|x) and p(U|x) come from
-one small network, φ from `pass_core.neighbourhoods`.
-
-The potentials are solved for records as they will be released: where a record may not meet itself or its own person, those donors
-are out of its kernel. Without its own person a training record is like a record of somebody never seen, so potentials solved
-that way hold for strangers, too.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
-from pass_core.errors import ConfigError, MethodError
+from pass_core.data import FloatArray, Records, with_role
+from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
-from pass_core.neighbourhoods import Neighbourhoods, learn_neighbourhoods
-from pass_core.networks import build_network
-from pass_core.parallel import share_statistics
-from pass_core.randomness import torch_generator
+from pass_core.neighbourhoods import Neighbourhoods
 from pass_core.run import Run
-from pass_core.sinkhorn import Scaling, solve_potentials
-from pass_core.substitution import BLOCK_ROWS, Exclusion, draw_substitutes, padded_blocks
-from pass_core.training import TrainConfig, encoder_precision, minimise
-
-
-@dataclass(frozen=True, slots=True)
-class TransportConfig:
-    """How sharp, how faithful to the useful class, how long."""
-
-    epsilon: float = 0.015  # ε: temperature of similarity; smaller keeps more of the record, larger mixes more
-    useful_weight: float = 1.0  # ω
-    rounds: int = 60
-    tolerance: float = 0.001  # stop when no class's distribution over donors is farther than this from the shared one
-    majority: float = 2.0  # class weights of the shared distribution: 0 all alike, 1 by records, more: the largest class stays
-    likeliest: int = 3  # private classes that a release mixes over
-    records_per_round: int = 50_000  # of a larger training set every round sees another random part
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "tolerance"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: expected above 0, found {getattr(self, name)}")
-        for name in ("rounds", "likeliest", "records_per_round"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        for name in ("useful_weight", "majority"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Records as the channel sees them."""
-
-    space: Tensor  # (n, dim) φ
-    private: Tensor  # (n, combinations) ln p(S|x)
-    useful: tuple[Tensor, ...]  # (n, classes) ln p(U_j|x)
-    units: tuple[Tensor, Tensor] | None = None  # (n,) of records and (pool,) of donors: within one they do not meet
-
-    def rows(self, rows: Tensor) -> "Seen":
-        """Some of them."""
-        units = None if self.units is None else (self.units[0][rows], self.units[1])
-        return Seen(self.space[rows], self.private[rows], tuple(logs[rows] for logs in self.useful), units)
-
-
-@dataclass(frozen=True)
-class TransportChannel:
-    """Everything that P(x'|x) is computed from."""
-
-    classifier: nn.Module  # logits of the private combinations, then of every useful attribute
-    neighbourhoods: Neighbourhoods  # φ
-    donors: Tensor  # (pool, dim) φ of donors, unit length
-    potentials: Tensor  # (combinations, pool) v_c
-    useful_donors: tuple[Tensor, ...]  # (pool,) label of every donor, per useful attribute
-    useful_classes: tuple[int, ...]
-    config: TransportConfig
-
-    @property
-    def pool_size(self) -> int:
-        return len(self.donors)
-
-    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        self.classifier.eval()
-        for rows, padded in padded_blocks(features, self.donors.device):
-            scores = self.probabilities(self.look_at(padded))
-            yield rows, scores[: rows.stop - rows.start].cpu().numpy()
-
-    @torch.inference_mode()
-    def look_at(self, features: Tensor, exclusion: Exclusion | None = None) -> Seen:
-        """What the channel needs of these records, computed block by block.
-
-        Raises:
-            MethodError: the exclusion leaves a record without any donor.
-        """
-        units = None
-        if exclusion is not None:
-            if len(np.unique(exclusion.donor_units)) == 1 and np.isin(exclusion.record_units, exclusion.donor_units).any():
-                raise MethodError("pool.forbid leaves records without any donor: raise pool.donors, or forbid less")
-            record_units, donor_units = (torch.from_numpy(u) for u in (exclusion.record_units, exclusion.donor_units))
-            units = record_units.to(features.device), donor_units.to(features.device)
-        blocks = features.split(BLOCK_ROWS)
-        widths = [len(self.potentials), *self.useful_classes]
-        heads = [self.classifier(block).split(widths, dim=1) for block in blocks]
-        private, *useful = (F.log_softmax(torch.cat(each), dim=1) for each in zip(*heads, strict=True))
-        return Seen(torch.cat([self.neighbourhoods(block) for block in blocks]), private, tuple(useful), units)
-
-    def log_kernel(self, seen: Seen) -> Tensor:
-        """k (n, pool)."""
-        kernel = seen.space @ self.donors.T / self.config.epsilon
-        for logs, labels in zip(seen.useful, self.useful_donors, strict=True):
-            kernel += self.config.useful_weight * logs[:, labels]
-        if seen.units is not None:
-            kernel.masked_fill_(seen.units[0][:, None] == seen.units[1], -torch.inf)
-        return kernel
-
-    @torch.inference_mode()
-    def probabilities(self, seen: Seen) -> Tensor:
-        """P (n, pool) as released, mixed over the likeliest private classes."""
-        kernel = self.log_kernel(seen)
-        shares, classes = seen.private.exp().topk(min(self.config.likeliest, len(self.potentials)), dim=1)
-        shares = shares / shares.sum(dim=1, keepdim=True)
-        mixed = torch.zeros_like(kernel)
-        for share, likely in zip(shares.T, classes.T, strict=True):
-            mixed += share[:, None] * F.softmax(kernel + self.potentials[likely], dim=1)
-        return mixed
+from pass_core.substitution import draw_substitutes
+from pass_core.training import TrainConfig
+from pass_core.transport import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,49 +49,8 @@ class TransportSubstitution:
         rng: np.random.Generator,
         run: Run,
     ) -> FittedTransport:
-        """Trains the classifier, then scales until every private class has the same distribution over donors.
-
-        No record is held out: what is told per round is computed on the records it learns from, and stops by itself.
-
-        Raises:
-            MethodError: no private or no useful attribute.
-        """
-        private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
-        if not private or not useful:
-            raise MethodError("transport needs at least one private and one useful attribute; see the data set's section")
-        combined = combinations([data.labels[a.name] for a in private])
-        n_combinations = int(combined.max()) + 1
-        generator = torch_generator(rng)
-        drawn = _classifier(data.feature_shape, n_combinations, useful, generator)
-        classifier = share_statistics(drawn, run.world).to(setting.device)
-        features = torch.from_numpy(data.features).to(setting.device)
-        targets = [torch.from_numpy(labels).to(setting.device) for labels in (combined, *(data.labels[a.name] for a in useful))]
-        widths = [n_combinations, *(a.n_classes for a in useful)]
-
-        def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            with encoder_precision(training, setting.device):
-                logits = classifier(features[rows])
-            heads = logits.float().split(widths, dim=1)
-            losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, targets, strict=True)]
-            return {"total": run.world.mean(torch.stack(losses).sum())}
-
-        classifier.train()
-        quiet = Run(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
-        minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, quiet)
-        kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(setting.device)
-        space = learn_neighbourhoods(features, kinds, generator)
-        unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
-        channel = _channel(classifier.eval(), space, unscaled, setting, config)
-        seen = channel.look_at(features, setting.exclusion)  # once: it is the same in every round
-        potentials = solve_potentials(
-            lambda rows: channel.log_kernel(seen.rows(rows)),
-            targets[0],
-            len(setting.pool),
-            Scaling(config.rounds, config.tolerance, config.majority, config.records_per_round),
-            generator,
-            run.on_epoch,
-        )
-        return FittedTransport(_channel(classifier, space, potentials, setting, config), setting.pool.features)
+        """See `solve_transport`."""
+        return FittedTransport(solve_transport(data, setting, config, training, rng, run), setting.pool.features)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: TransportConfig) -> FittedTransport:
         potentials = state["potentials"]
@@ -222,34 +60,13 @@ class TransportSubstitution:
         if not useful:
             raise MethodError("transport scores records against its donors themselves: load it together with its pool")
         # The weights drawn here are overwritten at once; any generator does.
-        classifier = _classifier(setting.pool.feature_shape, len(potentials), useful, torch.Generator().manual_seed(0))
+        classifier = build_classifier(setting.pool.feature_shape, len(potentials), useful, torch.Generator().manual_seed(0))
         prefix = "classifier."
         classifier.load_state_dict({name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)})
         moved = {name: state[name].to(setting.device) for name in ("mean", "projection", "potentials")}
         space = Neighbourhoods(moved["mean"], moved["projection"])
-        channel = _channel(classifier.to(setting.device).eval(), space, moved["potentials"], setting, config)
+        channel = build_channel(classifier.to(setting.device).eval(), space, moved["potentials"], setting, config)
         return FittedTransport(channel, setting.pool.features)
-
-
-def _classifier(
-    shape: tuple[int, ...], n_combinations: int, useful: tuple[Attribute, ...], generator: torch.Generator
-) -> nn.Module:
-    return build_network("auto", shape, n_combinations + sum(a.n_classes for a in useful), generator)
-
-
-def _channel(
-    classifier: nn.Module, space: Neighbourhoods, potentials: Tensor, setting: Setting, config: TransportConfig
-) -> TransportChannel:
-    useful = with_role(setting.attributes, "useful")
-    return TransportChannel(
-        classifier=classifier,
-        neighbourhoods=space,
-        donors=space(torch.tensor(setting.pool.features, device=setting.device)),
-        potentials=potentials,
-        useful_donors=tuple(torch.from_numpy(setting.pool.labels[a.name]).to(setting.device) for a in useful),
-        useful_classes=tuple(a.n_classes for a in useful),
-        config=config,
-    )
 
 
 METHOD = TransportSubstitution()

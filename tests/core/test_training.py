@@ -18,11 +18,11 @@ from pass_core.exact import channel_law, mutual_information
 from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods.base import Method, Setting
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
-from pass_core.methods.transport_substitution import TransportConfig
 from pass_core.objective import Objective
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig, best_epoch, encoder_precision
+from pass_core.transport import TransportConfig
 from pass_core.validation import TOTAL, hold_out
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))
