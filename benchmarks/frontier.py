@@ -13,6 +13,7 @@ seen in training, a fifth of them per seed, and leaves out attributes that name 
 
 import argparse
 import csv
+import dataclasses
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -194,6 +195,9 @@ def measure(arguments: argparse.Namespace) -> None:
         case = make_case(table, attributes, seed, arguments.donors, arguments.persons, arguments.forbid)
         if not controls or arguments.persons:
             controls = {a.name: control(case, a, arguments.control_epochs) for a in case.attributes}
+        # Of strangers some attributes cannot be told even without protection: there is nothing to keep.
+        readable = tuple(a for a in case.attributes if controls[a.name][1] > controls[a.name][0])
+        case = dataclasses.replace(case, attributes=readable)
         for name in arguments.settings:
             for label, method, method_config, training in settings(name, arguments):
                 started = time.perf_counter()
@@ -228,14 +232,14 @@ def show(arguments: argparse.Namespace) -> None:
     """A Markdown table of means ± standard deviations over seeds; a plot of mNAG against I(X';S) on training records."""
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     for row in _read(arguments.results):
-        rule = "" if row.get("forbid", "none") == "none" else f", forbid {row['forbid']}"
+        rule = f", forbid {row['forbid']}" if row.get("forbid", "none") not in ("", "none") else ""
         groups.setdefault((row["dataset"], row["split"], row["setting"] + rule), []).append(row)
     skipped = {"dataset", "split", "setting", "seed", "forbid"}
     for (dataset, split, setting), rows in groups.items():
         print(f"\n**{dataset}, {split}, {setting}** ({len(rows)} seeds)")
-        for name in rows[0]:
+        for name in [name for name in rows[0] if name not in skipped]:
             values = np.array([float(row[name]) for row in rows if row.get(name)])
-            if name not in skipped and len(values):
+            if len(values):
                 spread = f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else ""
                 print(f"- {name}: {values.mean():.4f}{spread}")
     if arguments.plot:

@@ -158,7 +158,8 @@ class PassSubstitution:
             bound = {"bound": total.detach() + constant} if weights.bounded else {}
             return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
 
-        judged = preset_weights("paper", len(private), len(useful))  # eq. 1, whatever the way to get there
+        # Judged by eq. 1: a teacher's weights say how to get there, not what is wanted.
+        judged = preset_weights("paper", len(private), len(useful)) if teacher else weights
 
         def figures() -> dict[str, float]:
             channel = SubstitutionChannel(encoder, donors.detach(), config.temperature)
