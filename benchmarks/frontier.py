@@ -250,24 +250,28 @@ def _plot(groups: dict[tuple[str, str, str], list[dict[str, str]]], path: Path, 
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "frontier"
+    mpl.rcParams |= {"svg.hashsalt": "frontier", "svg.fonttype": "none"}
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5))
     colours = {"paper": "#3b7dd8", "improved": "#3a9e6e", "transport": "#d9822b"}
     seen: set[str] = set()
-    for (_, _, setting), rows in groups.items():
+    for k, ((_, _, setting), rows) in enumerate(groups.items()):
         kind, _, rest = setting.partition(", ")
         x = [float(row[f"information_train_{private}"]) for row in rows]
         y = [100 * float(row["exact_mnag"]) for row in rows]
         axes.scatter(x, y, color=colours[kind], s=14, alpha=0.5)
         axes.scatter(np.mean(x), np.mean(y), color=colours[kind], s=50, label=None if kind in seen else kind)
-        axes.annotate(rest, (float(np.mean(x)), float(np.mean(y))), xytext=(6, 3), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            rest, (float(np.mean(x)), float(np.mean(y))), xytext=(6, (6, -12)[k % 2]), textcoords="offset points", fontsize=8
+        )
         seen.add(kind)
     axes.set_xscale("symlog", linthresh=1e-4)
     axes.set_xlabel(f"exact I(X';{private}) on training records, nats")
     axes.set_ylabel("mNAG of the exact attacker, %")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 100)
+    axes.set_xlim(left=0)
+    axes.margins(x=0.15)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
