@@ -141,9 +141,9 @@ def test_figures_are_those_of_the_released_channel() -> None:
         assert terms[f"held_out_information_{name}"] == pytest.approx(value)
         assert terms[f"held_out_chance_{name}"] > 0
     assert terms["held_out_general"] == pytest.approx(law.record_information)
-    useful_weight, general_weight = config.weights(1, 1)
+    weights = config.weights(1, 1)
     above = {name: value - terms[f"held_out_chance_{name}"] for name, value in information.items()}
-    assert terms[TOTAL] == pytest.approx(above["s"] - useful_weight * above["u"] - general_weight * law.record_information)
+    assert terms[TOTAL] == pytest.approx(above["s"] - weights.useful * above["u"] - weights.general * law.record_information)
     # Learning shows: what the useful attribute tells is far above chance, what the private one tells is not.
     assert above["u"] > 0.5
     assert abs(above["s"]) < 0.1
