@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, one_hot
 from pass_core.draws import inverse_cdf, uniform_words
@@ -20,7 +21,9 @@ class ChannelLaw:
 
     joint: Mapping[str, DoubleArray]  # attribute -> T (classes, pool), sums to 1
     row_entropy: float  # mean H(X'|X=x), nats
+    largest: DoubleArray  # (pool,) max over the records of P(X'=d|x)
     draws: IntArray  # (n_draws, n): independent fresh draws of a donor for every record
+    readouts: Mapping[str, DoubleArray]  # name -> (n, k): P(.|x) times the (pool, k) matrix of that name
 
     @property
     def donor_marginal(self) -> DoubleArray:
@@ -41,21 +44,48 @@ def channel_law(
     attributes: tuple[Attribute, ...],
     rng: np.random.Generator,
     n_draws: int = 0,
+    readouts: Mapping[str, DoubleArray] | None = None,
 ) -> ChannelLaw:
-    """One streamed pass: joint laws of all attributes, row entropy, and `n_draws` draws per record."""
-    joint = {a.name: np.zeros((a.n_classes, channel.pool_size)) for a in attributes}
+    """One streamed pass: joint laws of all attributes, row entropy, read-outs, and `n_draws` draws per record."""
+    starts = np.cumsum([0, *(a.n_classes for a in attributes)])
+    joint = torch.zeros(int(starts[-1]), channel.pool_size, dtype=torch.float64)
+    largest = torch.zeros(channel.pool_size)
     draws: IntArray = np.zeros((n_draws, len(features)), dtype=np.int64)
-    entropy = 0.0
+    matrices = {name: torch.from_numpy(matrix).float() for name, matrix in (readouts or {}).items()}
+    read = {name: np.zeros((len(features), matrix.shape[1])) for name, matrix in matrices.items()}
+    total_entropy = 0.0
     for rows, block in channel.blocks(features):
-        probabilities = block.astype(np.float64)
-        probabilities /= probabilities.sum(axis=1, keepdims=True)  # float32 rows sum to 1 only to 1e-6
-        for attribute in attributes:
-            joint[attribute.name] += one_hot(labels[attribute.name][rows], attribute.n_classes).T @ probabilities
-        entropy += float(-(probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))).sum())
+        p = torch.from_numpy(block)
+        p *= (1 / p.sum(dim=1, dtype=torch.float64, keepdim=True)).float()  # float32 rows sum to 1 only to 1e-6
+        # All attributes at once: one product of their indicators with P. Blocks are summed in double precision.
+        indicators = torch.zeros(len(block), int(starts[-1]))
+        for attribute, start in zip(attributes, starts[:-1], strict=True):
+            columns = torch.from_numpy(labels[attribute.name][rows]) + int(start)
+            indicators[torch.arange(len(block)), columns] = 1.0
+        joint += indicators.T @ p
+        largest = torch.maximum(largest, p.amax(dim=0))
+        total_entropy += float(torch.special.entr(p).sum(dtype=torch.float64))
+        for name, matrix in matrices.items():
+            read[name][rows] = (p @ matrix).numpy()
         if n_draws:
-            draws[:, rows] = inverse_cdf(probabilities, uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
+            draws[:, rows] = inverse_cdf(p.numpy(), uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
     n = len(features)
-    return ChannelLaw({name: table / n for name, table in joint.items()}, entropy / n, draws)
+    tables = (joint / n).numpy()
+    split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
+    return ChannelLaw(split, total_entropy / n, largest.numpy().astype(np.float64), draws, read)
+
+
+def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes: int) -> DoubleArray:
+    """(n_codes, pool) sums of P(.|x) over the records of every code, in one streamed pass; `codes` (n,), or (k, n) for k at once."""
+    columns = np.atleast_2d(codes)
+    sums = torch.zeros(n_codes, channel.pool_size, dtype=torch.float64)
+    for rows, block in channel.blocks(features):
+        indicators = torch.zeros(len(block), n_codes)
+        place = torch.from_numpy(np.ascontiguousarray(columns[:, rows].T))  # (rows, k)
+        indicators.scatter_add_(1, place, torch.ones(place.shape))
+        sums += indicators.T @ torch.from_numpy(block)
+    summed: DoubleArray = sums.numpy()
+    return summed
 
 
 def plug_in_accuracy(joint: DoubleArray) -> float:
@@ -65,8 +95,21 @@ def plug_in_accuracy(joint: DoubleArray) -> float:
 
 def rule_accuracy(learnt_on: DoubleArray, scored_on: DoubleArray) -> float:
     """Accuracy on one set of the best rule donor → class learnt on another; a donor never seen there gets its majority."""
-    rule = np.where(learnt_on.sum(axis=0) > 0, learnt_on.argmax(axis=0), learnt_on.sum(axis=1).argmax())
-    return float(scored_on[rule, np.arange(scored_on.shape[1])].sum())
+    return float(scored_on[best_rule(learnt_on), np.arange(scored_on.shape[1])].sum())
+
+
+def best_rule(joint: DoubleArray) -> IntArray:
+    """The likeliest class of every donor; a donor never seen gets the commonest class."""
+    rule: IntArray = np.where(joint.sum(axis=0) > 0, joint.argmax(axis=0), joint.sum(axis=1).argmax())
+    return rule
+
+
+def posterior(joint: DoubleArray) -> DoubleArray:
+    """P(A=a|X'=d), (classes, pool); of a donor never seen the class shares."""
+    shown = joint.sum(axis=0)
+    prior = joint.sum(axis=1, keepdims=True) / joint.sum()
+    told: DoubleArray = np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior)
+    return told
 
 
 def mutual_information(joint: DoubleArray) -> float:

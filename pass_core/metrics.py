@@ -1,11 +1,20 @@
-"""Accuracy and its normalised form NAG (PASS, ICML 2025, eq. 13 and 14)."""
+"""Accuracy, its normalised form NAG (PASS, ICML 2025, eq. 13 and 14), and figures that see what accuracy hides.
+
+Each comes with its influences: what every record adds to it, from which its interval is computed.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
-from pass_core.data import IntArray
+from pass_core.data import DoubleArray, IntArray, one_hot
 from pass_core.errors import AuditError
+from pass_core.statistics import Blocks, Estimate
+
+# A probability below this counts as this: one certain and wrong guess does not outweigh all others.
+FLOOR = 1e-6
 
 
 def majority_class(labels: IntArray) -> int:
@@ -16,11 +25,6 @@ def majority_class(labels: IntArray) -> int:
 def accuracy(predicted: IntArray, labels: IntArray) -> float:
     """Share of right predictions."""
     return float((predicted == labels).mean())
-
-
-def balanced_accuracy(predicted: IntArray, labels: IntArray) -> float:
-    """Mean over the classes present of the share of right predictions in that class."""
-    return float(np.mean([(predicted[labels == c] == c).mean() for c in np.unique(labels)]))
 
 
 def nag(protected: float, guess: float, unprotected: float) -> float:
@@ -42,3 +46,94 @@ def mean_nag(private: Sequence[float], useful_and_hidden: Sequence[float]) -> fl
     if not private or not useful_and_hidden:
         raise AuditError("mNAG needs at least one private and one useful or hidden attribute")
     return float(np.mean(useful_and_hidden) - np.mean(private))
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Test records under attack: their labels, what depends on what, the guess, and where the unprotected control is right."""
+
+    labels: IntArray
+    blocks: Blocks
+    guess: int
+    control: DoubleArray  # (m,) 1 where the best attack on originals is right
+
+    @property
+    def majority(self) -> float:
+        """Accuracy of always guessing."""
+        return float((self.labels == self.guess).mean())
+
+    def accuracy(self, hits: DoubleArray) -> Estimate:
+        """Share of hits; a hit may be a probability."""
+        return self.blocks.proportion(float(hits.mean()), self.blocks.variance(self.blocks.centred(hits, self.labels)))
+
+    def nag_influence(self, hits: DoubleArray) -> DoubleArray:
+        """What every record adds to NAG: the hit, less the control's hit that it is normalised by."""
+        span = float(self.control.mean()) - self.majority
+        ratio = (float(hits.mean()) - self.majority) / span
+        spread: DoubleArray = self.blocks.centred(hits - ratio * self.control, self.labels) / span
+        return spread
+
+    def nag(self, hits: DoubleArray) -> Estimate:
+        """NAG; its interval is Wilson's of the accuracy, with NAG's own variance, on NAG's scale."""
+        share, unprotected = float(hits.mean()), float(self.control.mean())
+        value = nag(share, self.majority, unprotected)
+        span = unprotected - self.majority
+        if np.array_equal(hits, self.control):
+            return Estimate(value, value, value)  # the very same hits: 1 whatever the records
+        ends = self.blocks.proportion(share, self.blocks.variance(self.nag_influence(hits)) * span**2)
+        return Estimate(value, max(0.0, (ends.low - self.majority) / span), max(0.0, (ends.high - self.majority) / span))
+
+    def balanced_accuracy(self, hits: DoubleArray) -> Estimate:
+        """Mean over the classes present of the share of hits in that class."""
+        counts = np.bincount(self.labels)
+        present = counts > 0
+        rates = np.bincount(self.labels, weights=hits)[present] / counts[present]
+        weights = 1 / np.maximum(counts, 1)[self.labels] / present.sum()
+        means = np.zeros(len(counts))
+        means[present] = rates
+        return self.blocks.proportion(float(rates.mean()), self.blocks.variance((hits - means[self.labels]) * weights))
+
+    def auc(self, probabilities: DoubleArray) -> Estimate:
+        """Area under the ROC curve, of each class present against the rest, averaged; 0.5 is chance, whatever the class mix."""
+        classes = np.flatnonzero(np.bincount(self.labels))
+        areas, influence = [], np.zeros(len(self.labels))
+        for label in classes if len(classes) > 2 else classes[-1:]:
+            positive = self.labels == label
+            area, spread = _area(probabilities[:, label], positive)
+            areas.append(area)
+            influence += spread
+        return self.blocks.proportion(float(np.mean(areas)), self.blocks.variance(influence / len(areas)))
+
+    def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
+        """How much better than the training set's class shares the attack's probabilities foretell, nats per record.
+
+        In expectation at most I(X';A), so a positive figure is information that this attack has really found.
+        """
+        rows = np.arange(len(self.labels))
+        told = np.log(np.maximum(probabilities[rows, self.labels], FLOOR))
+        gains = told - np.log(np.maximum(prior[self.labels], FLOOR))
+        return self.blocks.mean(float(gains.mean()), self.blocks.variance(self.blocks.centred(gains, self.labels)))
+
+
+def _area(scores: DoubleArray, positive: np.ndarray) -> tuple[float, DoubleArray]:
+    """AUC with ties counted half, and what every record adds to it (DeLong's placements)."""
+    ranks = stats.rankdata(scores)
+    above, below = int(positive.sum()), int((~positive).sum())
+    placement = np.empty(len(scores))
+    placement[positive] = (ranks[positive] - stats.rankdata(scores[positive])) / below  # share of others below
+    placement[~positive] = 1 - (ranks[~positive] - stats.rankdata(scores[~positive])) / above  # share of positives above
+    area = float(placement[positive].mean())
+    spread = np.where(positive, (placement - area) / above, (placement - area) / below)
+    return area, spread
+
+
+def hits_of(probabilities: DoubleArray, labels: IntArray) -> DoubleArray:
+    """1 where the likeliest class is the right one."""
+    hits: DoubleArray = (probabilities.argmax(axis=1) == labels).astype(np.float64)
+    return hits
+
+
+def class_shares(labels: IntArray, n_classes: int) -> DoubleArray:
+    """Share of every class."""
+    shares: DoubleArray = one_hot(labels, n_classes).mean(axis=0)
+    return shares

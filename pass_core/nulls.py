@@ -1,16 +1,25 @@
 """What mutual information looks like when nothing leaks: the same figure with the private classes dealt out anew.
 
 Plug-in I(X';S) of a few records over many donors is far above zero even for a channel that tells nothing. The fair comparison
-gives every *person* another's class: records of one person go to the same few donors, so dealing classes out over records would
-make any person-to-donor habit look like a leak of the attribute.
+deals the classes out anew over *units* that do not depend on each other: over persons, since records of one person go to the same few
+donors and dealing over records would make any person-to-donor habit look like a leak of the attribute; over recordings, where the
+class is the person itself; over records where they are independent. Units keep their useful classes, which the channel is meant to tell.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from scipy import special, stats
 
-from pass_core.data import DoubleArray, IntArray
-from pass_core.exact import mutual_information
+from pass_core.data import DoubleArray, FloatArray, IntArray, combinations
+from pass_core.exact import accumulate
+from pass_core.substitution import Channel
+
+MOST_CELLS = 4096  # groups of records whose sums are held; more are streamed again for every test
+TABLE_CELLS = 2**24  # of the tables of several permutations that are held at once
+RESOLVED = 10  # a p-value from fewer permutations than this reaching the figure is taken from the null's fitted tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class NullComparison:
     found: float
     mean: float
     deviation: float
-    p_value: float  # share of the permutations, the true assignment among them, that reach what was found
+    p_value: float  # of reaching what was found when nothing leaks
 
     @property
     def excess(self) -> float:
@@ -28,22 +37,157 @@ class NullComparison:
         return self.found - self.mean
 
 
-def compare_with_null(
-    unit_law: DoubleArray, unit_classes: IntArray, n_classes: int, rng: np.random.Generator, permutations: int = 200
-) -> NullComparison:
-    """I(X';S) against `permutations` assignments of the units' classes.
+class DonorSums(Protocol):
+    """Sums of P(.|x) over groups of records."""
 
-    Args:
-        unit_law: (units, pool) P(unit, X'=d); a unit is a person, or a record where records are independent.
-        unit_classes: (units,) the private class of each.
+    pool_size: int
+
+    def tables(self, codes: IntArray, n_codes: int) -> DoubleArray:
+        """(n_codes, pool) sums over the records of every code; `codes` (k, n) are k groupings at once. All sum to k."""
+
+
+class StreamedSums:
+    """Passes the records through the channel for every call: memory does not grow with them."""
+
+    def __init__(self, channel: Channel, features: FloatArray) -> None:
+        self._channel, self._features = channel, features
+        self.pool_size = channel.pool_size
+
+    def tables(self, codes: IntArray, n_codes: int) -> DoubleArray:
+        sums = accumulate(self._channel, self._features, codes, n_codes)
+        return sums / len(self._features)
+
+
+class CellSums:
+    """Holds the sums of cells, the finest groups that are ever asked for."""
+
+    def __init__(self, law: DoubleArray, cells: IntArray) -> None:
+        self._law = law  # (cells, pool) P(cell, X'=d)
+        self._members = np.unique(cells, return_index=True)[1]  # a record of every cell
+        self.pool_size = law.shape[1]
+
+    def tables(self, codes: IntArray, n_codes: int) -> DoubleArray:
+        groupings = np.atleast_2d(codes)[:, self._members]
+        indicators = np.zeros((n_codes, len(self._members)))
+        np.add.at(indicators, (groupings, np.arange(len(self._members))), 1.0)
+        table: DoubleArray = indicators @ self._law
+        return table
+
+
+def donor_sums(channel: Channel, features: FloatArray, groupings: Sequence[IntArray]) -> DonorSums:
+    """Held where the combinations of these groupings are few, streamed otherwise."""
+    cells = combinations(groupings)
+    if cells.max(initial=0) >= MOST_CELLS:
+        return StreamedSums(channel, features)
+    return CellSums(accumulate(channel, features, cells, int(cells.max()) + 1) / len(features), cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What classes are dealt out over: groups of records of one class that do not depend on each other."""
+
+    name: str
+    indices: IntArray  # (n,) unit of every record
+    strata: IntArray  # (units,) classes are dealt out within a stratum
+
+    @property
+    def number(self) -> int:
+        return len(self.strata)
+
+
+def choose_units(labels: IntArray, useful: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
+    """The largest units over which dealing out these classes means something.
+
+    A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering of the
+    persons is the same information.
     """
+    kept = combinations(useful) if useful else np.zeros(len(labels), dtype=np.int64)
+    for name, groups in (("person", persons), ("recording", blocks)):
+        _, indices = np.unique(groups, return_inverse=True)
+        number = int(indices.max()) + 1
+        if _constant(labels, indices) and number >= 2 * len(np.unique(labels)):
+            strata = kept if _constant(kept, indices) else np.zeros_like(kept)
+            return Units(name, indices, _of_units(strata, indices))
+    return Units("record", np.arange(len(labels)), kept)
 
-    def information(classes: IntArray) -> float:
-        joint = np.zeros((n_classes, unit_law.shape[1]))
-        np.add.at(joint, classes, unit_law)
-        return mutual_information(joint)
 
-    found = information(unit_classes)
-    null = np.array([information(rng.permutation(unit_classes)) for _ in range(permutations)])
+def _of_units(values: IntArray, indices: IntArray) -> IntArray:
+    """(units,) the value of every unit."""
+    told = np.zeros(int(indices.max()) + 1, dtype=np.int64)
+    told[indices] = values
+    return told
+
+
+def _constant(values: IntArray, indices: IntArray) -> bool:
+    return bool((_of_units(values, indices)[indices] == values).all())
+
+
+def compare_with_null(
+    sums: DonorSums,
+    labels: IntArray,
+    units: Units,
+    rng: np.random.Generator,
+    permutations: int = 200,
+    known: IntArray | None = None,
+) -> tuple[NullComparison, dict[int, NullComparison]]:
+    """I(X';S), or I(X';S|K) for an attacker who knows K, against classes dealt out anew over the units.
+
+    Returns:
+        The figure, and I(X';S|K=k) for every class k that occurs.
+    """
+    side = np.zeros(len(labels), dtype=np.int64) if known is None else known
+    n_classes, n_known = int(labels.max()) + 1, int(side.max()) + 1
+    figures = np.concatenate(
+        [
+            _information(table.reshape(len(dealt), n_known, n_classes, -1))
+            for dealt in _dealt(labels, units, rng, permutations, max(1, TABLE_CELLS // (n_classes * n_known * sums.pool_size)))
+            for table in [_tables(sums, dealt, side, n_classes, n_known)]
+        ]
+    )  # (permutations + 1, known) masses times information
+    shares = np.bincount(side, minlength=n_known) / len(side)
+    each = {k: _compared(figures[:, k] / shares[k]) for k in np.flatnonzero(shares).tolist()}
+    return _compared(figures.sum(axis=1)), each
+
+
+def _dealt(labels: IntArray, units: Units, rng: np.random.Generator, permutations: int, at_once: int) -> Iterator[IntArray]:
+    """(k, n) classes of the records: the true ones first, then permutations, some at a time."""
+    classes = _of_units(labels, units.indices)
+    order = np.argsort(units.strata, kind="stable")  # units of a stratum side by side
+    rows = [classes]
+    for _ in range(permutations):
+        dealt = np.empty_like(classes)
+        dealt[order] = classes[np.lexsort((rng.random(len(classes)), units.strata))]
+        rows.append(dealt)
+        if len(rows) == at_once:
+            yield np.stack(rows)[:, units.indices]
+            rows = []
+    if rows:
+        yield np.stack(rows)[:, units.indices]
+
+
+def _tables(sums: DonorSums, dealt: IntArray, side: IntArray, n_classes: int, n_known: int) -> DoubleArray:
+    per_row = n_classes * n_known
+    codes = np.arange(len(dealt))[:, None] * per_row + side * n_classes + dealt
+    return sums.tables(codes, len(dealt) * per_row)
+
+
+def _information(tables: DoubleArray) -> DoubleArray:
+    """Σ T ln(T·T_k / (T_s T_d)) of tables (rows, known, classes, pool), for every row and known class; nats."""
+    whole = special.xlogy(tables, tables).sum(axis=(2, 3))
+    classes, donors = tables.sum(axis=3), tables.sum(axis=2)
+    masses = classes.sum(axis=2)
+    marginals = special.xlogy(classes, classes).sum(axis=2) + special.xlogy(donors, donors).sum(axis=2)
+    information: DoubleArray = np.maximum(0.0, whole - marginals + special.xlogy(masses, masses))
+    return information
+
+
+def _compared(figures: DoubleArray) -> NullComparison:
+    """The first figure against the others."""
+    found, null = float(figures[0]), figures[1:]
+    mean, deviation = float(null.mean()), float(null.std(ddof=1))
     reached = int((null >= found - 1e-12).sum())
-    return NullComparison(found, float(null.mean()), float(null.std(ddof=1)), (1 + reached) / (1 + permutations))
+    p_value = (1 + reached) / (1 + len(null))
+    if reached < RESOLVED and deviation > 1e-12:
+        # So few permutations cannot tell how rare this is; sums of squares of many small terms are close to a gamma law.
+        p_value = float(stats.gamma.sf(found, (mean / deviation) ** 2, scale=deviation**2 / mean))
+    return NullComparison(found, mean, deviation, p_value)

@@ -1,9 +1,15 @@
-"""Intervals for audit figures, by resampling blocks of dependent records."""
+"""Intervals for audit figures: from what every record adds to a figure, summed over blocks of dependent records.
 
+Records of one recording or person depend on each other, windows of a signal even overlap; a figure's variance is therefore that of
+the blocks' sums. All intervals are 95 % and two-sided. Proportions get Wilson's interval with the number of independent records
+that would have the same variance; anything else gets Student's.
+"""
+
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import stats
 
 from pass_core.data import DoubleArray, IntArray
 
@@ -11,56 +17,87 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A 95 % interval."""
+class Estimate:
+    """A figure with the ends of its 95 % interval."""
 
+    value: float
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
-class BlockBootstrap:
-    """Resamples whole blocks (a recording, a person): records inside one depend on each other, windows even overlap."""
+class Blocks:
+    """Which records depend on each other, and which blocks stand for which class."""
 
-    blocks: IntArray  # (n,) block index of every record
-    weights: IntArray  # (resamples, blocks): how often a resample takes each block
+    indices: IntArray  # (n,) block of every record, from 0
+    strata: IntArray  # (blocks,) class that a block is of; all 0 where blocks hold several classes
+    stratified: bool
 
     @classmethod
-    def draw(cls, blocks: IntArray, rng: np.random.Generator, n_resamples: int = 2000) -> "BlockBootstrap":
-        """A bootstrap over the blocks named by `blocks` (any integers)."""
-        names, indices = np.unique(blocks, return_inverse=True)
-        weights = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n_resamples)
-        return cls(indices.astype(np.int64), weights.astype(np.int64))
+    def of(cls, blocks: IntArray, labels: IntArray) -> "Blocks":
+        """Blocks, by class where every block is of one class and every class has at least two blocks."""
+        _, indices = np.unique(blocks, return_inverse=True)
+        strata = np.zeros(int(indices.max()) + 1, dtype=np.int64)
+        strata[indices] = labels
+        counts = np.bincount(strata)
+        if (strata[indices] == labels).all() and counts[counts > 0].min() >= 2:
+            return cls(indices, strata, stratified=True)
+        return cls(indices, np.zeros_like(strata), stratified=False)
 
-    def rates(self, hits: NDArray[np.bool_], labels: IntArray) -> DoubleArray:
-        """(resamples,) share of hits in every resample, with the classes weighted as in the whole set.
+    @property
+    def number(self) -> int:
+        return len(self.strata)
 
-        NAG compares an attack with guessing under a given class mix; a block has one class, so a plain resample would
-        change the mix and count that as uncertainty. A class that a resample misses keeps its rate in the whole set.
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of a variance over these blocks."""
+        return max(1, self.number - len(np.unique(self.strata)))
+
+    def variance(self, influence: DoubleArray) -> float:
+        """Variance of a figure to which record i adds `influence[i]`; influences of a stratum sum to zero."""
+        sums = np.bincount(self.indices, weights=influence, minlength=self.number)
+        total = 0.0
+        for stratum in np.unique(self.strata):
+            inside = sums[self.strata == stratum]
+            if len(inside) > 1:
+                total += len(inside) / (len(inside) - 1) * float((inside**2).sum())
+        return total
+
+    def centred(self, values: DoubleArray, labels: IntArray) -> DoubleArray:
+        """What every record adds to the mean of `values` when the class mix is given.
+
+        An attack is compared with guessing under one class mix: a sample of blocks with another mix is no uncertainty of it.
+        Where blocks are not of one class each, a class may have one block only; then the mix counts as drawn, too.
         """
-        rates: DoubleArray = np.zeros(len(self.weights))
-        for label in np.unique(labels):
-            rows = labels == label
-            n_blocks = self.weights.shape[1]
-            hit = self.weights @ np.bincount(self.blocks[rows], weights=hits[rows], minlength=n_blocks)
-            size = self.weights @ np.bincount(self.blocks[rows], minlength=n_blocks)
-            within = np.divide(hit, size, out=np.full(len(hit), float(hits[rows].mean())), where=size > 0)
-            rates += rows.mean() * within
-        return rates
+        if not self.stratified:
+            return (values - values.mean()) / len(values)
+        means = np.bincount(labels, weights=values) / np.maximum(np.bincount(labels), 1)
+        centred: DoubleArray = (values - means[labels]) / len(values)
+        return centred
 
-    def nag(self, attacked: NDArray[np.bool_], unprotected: NDArray[np.bool_], labels: IntArray, guess: int) -> DoubleArray:
-        """(resamples,) NAG; the arrays say where the attack and the unprotected control are right.
+    def proportion(self, value: float, variance: float) -> Estimate:
+        """Wilson's interval of a proportion with that variance."""
+        # No spread seen is not no spread: count blocks, as if each were one record.
+        independent = value * (1 - value) / variance if variance > 0 and 0 < value < 1 else float(self.number)
+        return Estimate(value, *wilson(value, independent, self._quantile()))
 
-        A resample in which the control is no better than guessing says nothing about NAG and is NaN.
-        """
-        majority = float((labels == guess).mean())
-        span = self.rates(unprotected, labels) - majority
-        gain = self.rates(attacked, labels) - majority
-        return np.maximum(0.0, np.divide(gain, span, out=np.full_like(gain, np.nan), where=span > 0))
+    def mean(self, value: float, variance: float) -> Estimate:
+        """Student's interval."""
+        reach = self._quantile() * math.sqrt(variance)
+        return Estimate(value, value - reach, value + reach)
+
+    def _quantile(self) -> float:
+        return float(stats.t.ppf((1 + CONFIDENCE) / 2, self.degrees))
 
 
-def percentile_interval(replicates: DoubleArray) -> Interval:
-    """The central 95 % of the replicates."""
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.nanquantile(replicates, [tail, 1 - tail])
-    return Interval(float(low), float(high))
+def wilson(share: float, n: float, quantile: float | None = None) -> tuple[float, float]:
+    """Ends of Wilson's score interval (1927) of a proportion over n independent records."""
+    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) if quantile is None else quantile
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+def rate(hits: int, n: int) -> Estimate:
+    """A share of n independent trials with Wilson's interval."""
+    return Estimate(hits / n, *wilson(hits / n, n))

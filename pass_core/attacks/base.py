@@ -1,4 +1,4 @@
-"""What every attack keeps to: learn from substituted training records, guess an attribute of released test records."""
+"""What every attack keeps to: learn from substituted training records, then guess an attribute of any records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,16 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pass_core.data import FloatArray, IntArray
+from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.epochs import OnEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class DonorTable:
+    """What an attacker computes who knows the channel: P(A=a, X'=d) over the training records, and the donors' features."""
+
+    joint: DoubleArray  # (classes, pool)
+    features: FloatArray  # (pool, *shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +28,16 @@ class AttackTask:
 
     released_train: Callable[[int], FloatArray]
     train_labels: IntArray
-    released_test: FloatArray
     n_classes: int
+    original_train: FloatArray | None = None  # for attackers who start from what originals taught them
+    donors: DonorTable | None = None  # None where nothing is drawn from a pool
+
+
+class Adversary(Protocol):
+    """An attacker who has learnt."""
+
+    def probabilities(self, records: FloatArray) -> DoubleArray:
+        """(m, classes) how likely each class is for each record; rows sum to one."""
 
 
 class Attack(Protocol):
@@ -29,6 +45,7 @@ class Attack(Protocol):
 
     summary: ClassVar[str]
     config_type: ClassVar[type[Any]]
+    needs_pool: ClassVar[bool]  # True: only against releases of donors, never against originals
 
-    def predict(self, task: AttackTask, config: Any, rng: np.random.Generator, on_epoch: OnEpoch) -> IntArray:
-        """Predicted class of every released test record. Nothing is selected on the test set."""
+    def learn(self, task: AttackTask, config: Any, rng: np.random.Generator, on_epoch: OnEpoch) -> Adversary:
+        """Learns from the training records alone; nothing is ever selected on the test set."""

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks.base import AttackTask
-from pass_core.data import FloatArray, IntArray
+from pass_core.attacks._flat import FlatAdversary, flat_features
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
 
@@ -34,28 +34,21 @@ class LogisticRegressionAttack:
 
     summary: ClassVar[str] = "logistic regression on the record and, for signals, its spectrum"
     config_type: ClassVar[type[LogisticRegressionConfig]] = LogisticRegressionConfig
+    needs_pool: ClassVar[bool] = False
 
-    def predict(
+    def learn(
         self, task: AttackTask, config: LogisticRegressionConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> IntArray:
+    ) -> FlatAdversary:
         del rng  # the fit is convex: nothing to draw
         scaler = StandardScaler()
-        train = scaler.fit_transform(_linear_features(task.released_train(0)))
+        train = scaler.fit_transform(flat_features(task.released_train(0)))
         model = LogisticRegression(max_iter=config.iterations, C=config.inverse_regularisation, tol=1e-3)
         with warnings.catch_warnings():
             # An attack is as long as its budget, which the report states: stopping at it is no fault.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(train, task.train_labels)
         on_epoch(Epoch(1, 1, {}))
-        return np.asarray(model.predict(scaler.transform(_linear_features(task.released_test))), dtype=np.int64)
-
-
-def _linear_features(records: FloatArray) -> FloatArray:
-    flat = records.reshape(len(records), -1)
-    if records.ndim != 3:
-        return flat
-    spectrum = np.log1p(np.abs(np.fft.rfft(records, axis=2))).reshape(len(records), -1)
-    return np.concatenate([flat, spectrum], axis=1).astype(np.float32)
+        return FlatAdversary(model, scaler.transform, task.n_classes)
 
 
 ATTACK = LogisticRegressionAttack()

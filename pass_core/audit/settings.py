@@ -1,0 +1,73 @@
+"""How thorough an audit is, and what its verdict demands."""
+
+from dataclasses import dataclass, field
+
+from pass_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number that a figure must keep to, and why it is this number."""
+
+    value: float
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.value < 0:
+            raise ConfigError(f"value: expected 0 or more, found {self.value}")
+        if not self.reason.strip():
+            raise ConfigError("reason: expected a sentence for the report's readers, found none")
+
+
+def _limit(value: float, reason: str) -> Limit:
+    limit: Limit = field(default_factory=lambda: Limit(value, reason))
+    return limit
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What the verdict demands. Intervals must lie on the right side of a limit with their far end."""
+
+    private_nag_at_most: Limit = _limit(
+        0.10,
+        "An attacker keeps at most a tenth of the advantage, whatever the attack, with 97.5 % confidence. "
+        "A smaller limit needs more test recordings to be shown.",
+    )
+    useful_nag_at_least: Limit = _limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
+    information_excess_at_most: Limit = _limit(
+        0.00002,
+        "Nats above what chance gives on as many records. Ten thousand records of one person then tell at most 0.2 nats together. "
+        "Accuracy cannot see leaks this small; information can.",
+    )
+    significance: Limit = _limit(
+        0.01, "A private release is called leaking by chance once in a hundred audits, over all comparisons together."
+    )
+    membership_auc_at_most: Limit = _limit(
+        0.60, "Telling training records from others stays close to a coin toss (0.5), with 97.5 % confidence."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("private_nag_at_most", "useful_nag_at_least", "membership_auc_at_most", "significance"):
+            if getattr(self, name).value > 1:
+                raise ConfigError(f"{name}: expected between 0 and 1, found {getattr(self, name).value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much is tried."""
+
+    fresh_draws: int = 8  # releases of the training records that attackers learn from, another one each epoch
+    permutations: int = 200  # of the private classes, for the null of I(X';S)
+    bundles: tuple[int, ...] = (1, 5, 10, 50, 100, 300)  # records known to be one person's
+    draws: tuple[int, ...] = (1, 2, 5, 10, 20)  # releases of one record
+    gallery: int = 2000  # originals among which a released record is sought
+    subgroup_records: int = 100  # smaller subgroups are not looked at
+    null_records: int = 20_000  # at most, where classes are dealt out over records one by one
+
+    def __post_init__(self) -> None:
+        for name in ("fresh_draws", "permutations", "gallery", "subgroup_records", "null_records"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        for name in ("bundles", "draws"):
+            if any(number < 1 for number in getattr(self, name)):
+                raise ConfigError(f"{name}: expected numbers of at least 1")
