@@ -182,8 +182,8 @@ class StrangerFindings:
 
     attribute: str
     by_others: Estimate  # NAG of the rule learnt on other people
-    by_own_half: Estimate | None  # NAG of the rule learnt on half of these very people's records
-    information: Information
+    by_own_half: Estimate | None  # NAG of the rule learnt on half of these very people's records; None without a pool
+    information: Information | None
 
 
 @dataclass(frozen=True, slots=True)

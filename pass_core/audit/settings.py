@@ -43,11 +43,19 @@ class Thresholds:
         0.01, "A private release is called leaking by chance once in a hundred audits, over all comparisons together."
     )
     membership_auc_at_most: Limit = _limit(
-        0.60, "Telling training records from others stays close to a coin toss (0.5), with 97.5 % confidence."
+        0.60, "Telling training records from others is close to a coin toss (0.5); failed when the whole interval lies above."
+    )
+    reidentified_at_most: Limit = _limit(
+        1.0,
+        "Shown, not judged: substitution hides attributes, not that a record went in. Lower it where a release must not be traced "
+        "to its original; failed when the whole interval lies above.",
+    )
+    replayed_seeds_at_most: Limit = _limit(
+        0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
     )
 
     def __post_init__(self) -> None:
-        for name in ("private_nag_at_most", "useful_nag_at_least", "membership_auc_at_most", "significance"):
+        for name in ("private_nag_at_most", "useful_nag_at_least", "membership_auc_at_most", "reidentified_at_most", "significance"):
             if getattr(self, name).value > 1:
                 raise ConfigError(f"{name}: expected between 0 and 1, found {getattr(self, name).value}")
 

@@ -1,11 +1,13 @@
 """What is audited: originals, what was released for them, and the means to ask for more releases."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from pass_core.attacks.base import Adversary
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records, Role, combinations, with_role
 from pass_core.exact import ChannelLaw
 from pass_core.substitution import Channel
 
@@ -47,4 +49,37 @@ class Subject:
     released_train: Callable[[int], FloatArray]  # draw number -> (n, *shape)
     substitution: Substitution | None  # None for methods without a pool, and for other people's releases
     learnt_from: IntArray | None = None  # rows of train that the protector learnt from; None: unknown
-    own_adversaries: dict[str, Adversary] | None = None  # attribute -> the adversary that a protector was trained against
+    own_adversaries: Mapping[str, Adversary] = field(default_factory=dict)  # attribute -> whom the protector was trained against
+    combines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attribute -> those whose combination it is
+
+    def labels(self, split: Split, name: str) -> IntArray:
+        """Classes of an attribute."""
+        return (self.train if split == "train" else self.test).records.labels[name]
+
+    def single(self, role: Role) -> tuple[Attribute, ...]:
+        """The attributes of a role that are no combinations."""
+        return tuple(a for a in with_role(self.attributes, role) if a.name not in self.combines)
+
+
+def with_combination(
+    attributes: tuple[Attribute, ...], train: Records, test: Records
+) -> tuple[tuple[Attribute, ...], Records, Records, dict[str, tuple[str, ...]]]:
+    """The same with the combination of the private attributes as one more: each can be hidden alone and both together leak.
+
+    A combination that one of them determines already is left out.
+    """
+    private = with_role(attributes, "private")
+    names = tuple(a.name for a in private)
+    parts = [np.concatenate([train.labels[name], test.labels[name]]) for name in names]
+    combined = combinations(parts) if len(parts) > 1 else np.empty(0, dtype=np.int64)
+    n_classes = int(combined.max(initial=-1)) + 1
+    if n_classes <= max((len(np.unique(part)) for part in parts), default=0):
+        return attributes, train, test, {}
+    name = " × ".join(names)
+    joint = Attribute(name, tuple(str(k + 1) for k in range(n_classes)), "private")
+    return (
+        (*attributes, joint),
+        Records(train.features, {**train.labels, name: combined[: len(train)]}),
+        Records(test.features, {**test.labels, name: combined[len(train) :]}),
+        {name: names},
+    )

@@ -1,0 +1,133 @@
+"""Attackers who know another attribute of the record, and subgroups in which protection may be worse than on average."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pass_core.attacks import logistic_regression
+from pass_core.attacks.base import AttackTask
+from pass_core.audit.attributes import Attacked, RngFor
+from pass_core.audit.exactly import ExactPass, information, known_pairs
+from pass_core.audit.findings import Information, SideInformation, Subgroup
+from pass_core.audit.settings import Depth
+from pass_core.audit.subject import Subject
+from pass_core.data import Attribute, DoubleArray, IntArray
+from pass_core.metrics import Scoring, hits_of, majority_class
+from pass_core.statistics import Blocks, Estimate
+
+MOST_SUBGROUPS = 20  # classes of an attribute that subgroups are made of; identities make none
+
+
+def find_conditional(
+    subject: Subject, passed: ExactPass | None, attacked: Attacked, depth: Depth, rng_for: RngFor
+) -> tuple[tuple[Subgroup, ...], tuple[SideInformation, ...]]:
+    """What the classes of every other attribute change for this one."""
+    attribute = attacked.attribute
+    pairs = {known.name for private, known in known_pairs(subject) if private.name == attribute.name}
+    subgroups: list[Subgroup] = []
+    side: list[SideInformation] = []
+    for known in subject.attributes:
+        if known.name in subject.combines or known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
+            continue
+        hits, whole, each = _knowing(subject, passed, attacked, known, depth, rng_for) if known.name in pairs else (None, None, {})
+        if hits is not None:
+            side.append(_side_information(subject, attacked, known, hits, whole))
+        if known.n_classes <= MOST_SUBGROUPS:
+            subgroups += _subgroups(subject, attacked, known, None if passed is None else hits, each, depth)
+    return tuple(subgroups), tuple(side)
+
+
+def _knowing(
+    subject: Subject, passed: ExactPass | None, attacked: Attacked, known: Attribute, depth: Depth, rng_for: RngFor
+) -> tuple[DoubleArray, Information | None, Mapping[int, Information]]:
+    """Where an attacker is right who learns a rule for every known class: the exact one, or a linear one where there is no pool."""
+    attribute = attacked.attribute
+    if passed is not None:
+        told, each = information(subject, passed, attribute, depth, rng_for("null", attribute.name, known.name), known)
+        return passed.known_hits[attribute.name, known.name], told, each
+    rng = rng_for("knowing", attribute.name, known.name)
+    released, test = subject.released_train(0), subject.released_test
+    return _linear_hits(subject, attribute, known, released, test, rng), None, {}
+
+
+def _linear_hits(
+    subject: Subject, attribute: Attribute, known: Attribute, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
+) -> DoubleArray:
+    """Hits of one logistic regression per known class."""
+    hits: DoubleArray = np.zeros(len(test))
+    labels, side = subject.labels("train", attribute.name), subject.labels("train", known.name)
+    test_side, test_labels = subject.labels("test", known.name), subject.labels("test", attribute.name)
+    for label in np.unique(test_side):
+        inside, rows = np.flatnonzero(side == label), np.flatnonzero(test_side == label)
+        found = np.unique(labels[inside])
+        if len(found) < 2:  # nothing to learn: one class, or none
+            hits[rows] = test_labels[rows] == (found[0] if len(found) else majority_class(labels))
+            continue
+        task = AttackTask(lambda _, inside=inside: train[inside], labels[inside], attribute.n_classes)  # type: ignore[misc]
+        config = logistic_regression.LogisticRegressionConfig()
+        adversary = logistic_regression.ATTACK.learn(task, config, rng, lambda _: None)
+        hits[rows] = hits_of(adversary.probabilities(test[rows]), test_labels[rows])
+    return hits
+
+
+def _guess_knowing(subject: Subject, attribute: Attribute, known: Attribute) -> IntArray:
+    """(known classes,) the commonest class of the attribute among training records of every known class."""
+    labels, side = subject.labels("train", attribute.name), subject.labels("train", known.name)
+    overall = majority_class(labels)
+    guesses: IntArray = np.array(
+        [majority_class(labels[side == k]) if (side == k).any() else overall for k in range(known.n_classes)]
+    )
+    return guesses
+
+
+def _side_information(
+    subject: Subject, attacked: Attacked, known: Attribute, hits: DoubleArray, told: Information | None
+) -> SideInformation:
+    labels, side = attacked.scoring.labels, subject.labels("test", known.name)
+    guessed = (_guess_knowing(subject, attacked.attribute, known)[side] == labels).astype(np.float64)
+    accuracy = attacked.scoring.accuracy(hits)
+    return SideInformation(known.name, float(guessed.mean()), accuracy, _gain(attacked.scoring, hits, guessed), told)
+
+
+def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate | None:
+    """NAG above a guess that differs from record to record; None where originals add nothing to it."""
+    span = float(scoring.control.mean() - guessed.mean())
+    if span <= 0:
+        return None
+    value = float(hits.mean() - guessed.mean()) / span
+    influence = scoring.blocks.centred(hits - guessed - value * (scoring.control - guessed), scoring.labels) / span
+    ends = scoring.blocks.mean(value, scoring.blocks.variance(influence))
+    return Estimate(max(0.0, value), max(0.0, ends.low), max(0.0, ends.high))
+
+
+def _subgroups(
+    subject: Subject,
+    attacked: Attacked,
+    known: Attribute,
+    exact_hits: DoubleArray | None,
+    told: Mapping[int, Information],
+    depth: Depth,
+) -> list[Subgroup]:
+    worst = max(attacked.findings, key=lambda found: found.nag.value).name
+    guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)
+    found = []
+    for label in range(known.n_classes):
+        rows = np.flatnonzero(side == label)
+        if len(rows) < depth.subgroup_records:
+            continue
+        labels = attacked.scoring.labels[rows]
+        scoring = Scoring(
+            labels, Blocks.of(subject.test.blocks[rows], labels), int(guesses[label]), attacked.scoring.control[rows]
+        )
+        telling = float(scoring.control.mean()) > scoring.majority
+        found.append(
+            Subgroup(
+                known.name,
+                label,
+                len(rows),
+                scoring.nag(attacked.hits[worst][rows]) if telling else None,
+                scoring.nag(exact_hits[rows]) if telling and exact_hits is not None else None,
+                told.get(label),
+            )
+        )
+    return found

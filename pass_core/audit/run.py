@@ -1,0 +1,151 @@
+"""The audit from end to end."""
+
+import dataclasses
+
+import numpy as np
+
+from pass_core.audit.attributes import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
+from pass_core.audit.conditional import find_conditional
+from pass_core.audit.donors import find_donors
+from pass_core.audit.exactly import ExactPass, exact_findings, pass_exactly
+from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Replay
+from pass_core.audit.linkage import find_linkage
+from pass_core.audit.membership import find_membership
+from pass_core.audit.settings import Depth, Thresholds
+from pass_core.audit.strangers import find_strangers
+from pass_core.audit.subject import Subject
+from pass_core.audit.verdict import judge
+from pass_core.epochs import Epoch
+from pass_core.errors import AuditError
+from pass_core.metrics import mean_nag
+from pass_core.statistics import Blocks, Estimate
+
+NOT_PROMISED = (
+    "Attribute suppression: not differential privacy, and not by itself anonymous data.",
+    "The figures hold for one released draw per record, for the attributes named here, and for the attackers listed. Several "
+    "records known to be one person's tell more (see linkage), and attributes that were not named were not looked at.",
+    "Where a pool is used, every released record is a real donor's: the donors are shown, and need to have agreed.",
+    "The certificate bounds what one release changes in an attacker's inference on average over draws. It is not local differential "
+    "privacy of the release, holds without side information, and rests on laws estimated from a sample.",
+    "Timing and sizes of files are not covered. A pass means that these attacks failed, not that none can succeed.",
+)
+
+
+def run_audit(
+    subject: Subject,
+    attacks: tuple[NamedAttack, ...],
+    thresholds: Thresholds,
+    depth: Depth,
+    rng_for: RngFor,
+    on_attack: OnAttack,
+    replay: Replay | None = None,
+) -> AuditFindings:
+    """Attacks every attribute with every attack, on originals (the control) and on what was released; then judges.
+
+    Args:
+        rng_for: a generator for labels, so that adding an attack changes no other attack's draws.
+        on_attack: told the name of the running attack and its finished epochs.
+        replay: whether the draws could be made again; found by those who know how they were drawn.
+    """
+    if all(named.attack.needs_pool for named in attacks):
+        raise AuditError("an audit needs an attack that can also be tried on originals: name some under audit.attacks")
+    attacked = tuple(attack_attribute(subject, a, attacks, rng_for, on_attack) for a in subject.attributes)
+
+    def tell(part: str) -> None:
+        on_attack(part, Epoch(1, 1, {}))
+
+    passed = None if subject.substitution is None else pass_exactly(subject, subject.substitution, depth, rng_for)
+    rows = []
+    for one in attacked:
+        tell(f"{one.attribute.name}: exact attacker and subgroups")
+        rows.append(_attribute(subject, passed, one, depth, rng_for))
+    tell("linkage")
+    linkage = find_linkage(subject, depth, rng_for)
+    tell("membership")
+    membership = find_membership(subject, rng_for)
+    tell("strangers")
+    strangers = find_strangers(subject, passed, attacked, depth, rng_for)
+    checks = judge(rows, linkage, membership, strangers, replay, thresholds)
+    failed = {check.sentence: check for check in checks if not check.passed}
+    rows = [_judged(row, [check.about for check in failed.values()]) for row in rows]
+    return AuditFindings(
+        verdict="fail" if failed else "pass",
+        reasons=tuple(failed),
+        checks=checks,
+        mnag=_mean_nag(subject, attacked, rows),
+        attributes=tuple(rows),
+        channel=_channel(subject, passed),
+        linkage=linkage,
+        membership=membership,
+        strangers=strangers,
+        donors=find_donors(subject),
+        replay=replay,
+        not_promised=NOT_PROMISED,
+    )
+
+
+def _attribute(
+    subject: Subject, passed: ExactPass | None, one: Attacked, depth: Depth, rng_for: RngFor
+) -> AttributeFindings:
+    attribute, scoring = one.attribute, one.scoring
+    exact = None
+    if passed is not None and subject.substitution is not None:
+        exact = exact_findings(subject, subject.substitution, passed, one, depth, rng_for)
+    subgroups, side_information = find_conditional(subject, passed, one, depth, rng_for)
+    worst = max(one.findings, key=lambda found: found.accuracy.value)
+    beaten = exact is not None and attribute.role == "private" and exact.rule_accuracy.value > worst.accuracy.value
+    return AttributeFindings(
+        name=attribute.name,
+        role=attribute.role,
+        combines=subject.combines.get(attribute.name, ()),
+        n_classes=attribute.n_classes,
+        guess=scoring.majority,
+        unprotected=scoring.accuracy(scoring.control),
+        unprotected_attack=one.control,
+        protected=exact.rule_accuracy if beaten and exact else worst.accuracy,
+        attack="exact" if beaten else worst.name,
+        nag=exact.rule if beaten and exact else worst.nag,
+        attacks=one.findings,
+        exact=exact,
+        unfinetuned=one.unfinetuned,
+        own_adversary=one.own_adversary,
+        trained_on_released=one.trained_on_released,
+        subgroups=subgroups,
+        side_information=side_information,
+        verdict=None,
+    )
+
+
+def _judged(row: AttributeFindings, failed: list[str]) -> AttributeFindings:
+    """With its own verdict: what fails of an attribute begins with its name."""
+    if row.role == "hidden":
+        return row
+    own = any(about == row.name or about.startswith((f"{row.name} ", f"{row.name},")) for about in failed)
+    return dataclasses.replace(row, verdict="fail" if own else "pass")
+
+
+def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...], rows: list[AttributeFindings]) -> Estimate:
+    """mNAG of the single attributes, by the strongest trained attack as in the paper."""
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    influences: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    for one, row in zip(attacked, rows, strict=True):
+        if not row.combines:
+            trained = max(one.findings, key=lambda found: found.accuracy.value)
+            sides[row.role == "private"].append(trained.nag.value)
+            influences[row.role == "private"].append(one.scoring.nag_influence(one.hits[trained.name]))
+    value = mean_nag(sides[True], sides[False])
+    influence = np.mean(influences[False], axis=0) - np.mean(influences[True], axis=0)
+    blocks = Blocks.of(subject.test.blocks, np.zeros(len(subject.test), dtype=np.int64))
+    return blocks.mean(value, blocks.variance(influence))
+
+
+def _channel(subject: Subject, passed: ExactPass | None) -> ChannelFindings | None:
+    if passed is None or subject.substitution is None:
+        return None
+    return ChannelFindings(
+        pool_size=len(subject.substitution.donor_features),
+        record_information_train=subject.substitution.train_law.record_information,
+        record_information_test=passed.law.record_information,
+        row_entropy=passed.law.row_entropy,
+        maximal_leakage=float(np.log(passed.law.largest.sum())),
+    )

@@ -1,0 +1,73 @@
+"""People whom training never saw, attacked by rules learnt on others and on half of their own records."""
+
+import numpy as np
+
+from pass_core.audit.attributes import Attacked, RngFor
+from pass_core.audit.exactly import ExactPass, described
+from pass_core.audit.findings import StrangerFindings, Strangers
+from pass_core.audit.settings import Depth
+from pass_core.audit.subject import Subject, Substitution
+from pass_core.data import Attribute, DoubleArray, IntArray, one_hot
+from pass_core.exact import accumulate, best_rule, channel_law
+from pass_core.metrics import Scoring
+from pass_core.nulls import choose_units, compare_with_null, donor_sums
+from pass_core.statistics import Blocks
+
+
+def find_strangers(
+    subject: Subject, passed: ExactPass | None, attacked: tuple[Attacked, ...], depth: Depth, rng_for: RngFor
+) -> Strangers:
+    """Private attributes of test persons who are not in the training records; none where everybody is."""
+    rows = np.flatnonzero(~np.isin(subject.test.persons, subject.train.persons))
+    persons = len(np.unique(subject.test.persons[rows]))
+    found = []
+    for one in attacked:
+        labels = subject.labels("test", one.attribute.name)[rows]
+        seen = np.isin(labels, subject.labels("train", one.attribute.name))
+        if one.attribute.role != "private" or not len(rows) or not seen.all():
+            continue  # a class that training never saw, such as the stranger's own name, cannot be guessed
+        scoring = Scoring(
+            labels, Blocks.of(subject.test.persons[rows], labels), one.scoring.guess, one.scoring.control[rows]
+        )
+        if float(scoring.control.mean()) <= scoring.majority:
+            continue
+        found.append(_attribute(subject, passed, one, rows, scoring, depth, rng_for))
+    return Strangers(persons, tuple(found))
+
+
+def _attribute(
+    subject: Subject, passed: ExactPass | None, one: Attacked, rows: IntArray, scoring: Scoring, depth: Depth, rng_for: RngFor
+) -> StrangerFindings:
+    name = one.attribute.name
+    if passed is None or subject.substitution is None:
+        worst = max(one.findings, key=lambda found: found.nag.value).name
+        return StrangerFindings(name, scoring.nag(one.hits[worst][rows]), None, None)
+    channel = subject.substitution.channel("test", rows)
+    features, persons = subject.test.records.features[rows], subject.test.persons[rows]
+    useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
+    units = choose_units(scoring.labels, useful, persons, subject.test.blocks[rows])
+    sums = donor_sums(channel, features, [persons, subject.test.blocks[rows], *useful, scoring.labels])
+    comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), depth.permutations)
+    half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
+    return StrangerFindings(name, scoring.nag(passed.hits[name][rows]), scoring.nag(half), described(comparison, units))
+
+
+def _own_half_hits(
+    substitution: Substitution, attribute: Attribute, subject: Subject, rows: IntArray, rng: np.random.Generator
+) -> DoubleArray:
+    """Probability that a rule learnt on half of every stranger's records is right on the other half, both ways round."""
+    persons, labels = subject.test.persons[rows], subject.labels("test", attribute.name)[rows]
+    order = np.lexsort((rng.random(len(rows)), persons))
+    half = np.empty(len(rows), dtype=np.int64)
+    half[order] = np.arange(len(rows)) % 2
+    features = subject.test.records.features[rows]
+    channel = substitution.channel("test", rows)
+    sums = accumulate(channel, features, half * attribute.n_classes + labels, 2 * attribute.n_classes)
+    tables = sums.reshape(2, attribute.n_classes, -1)
+    rules = {f"from {k}": one_hot(best_rule(table), attribute.n_classes) for k, table in enumerate(tables)}
+    law = channel_law(channel, features, {attribute.name: labels}, (attribute,), rng, 0, rules)
+    records = np.arange(len(rows))
+    hits: DoubleArray = np.where(
+        half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels]
+    )
+    return hits
