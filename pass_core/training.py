@@ -39,12 +39,15 @@ class OptimiserConfig:
 class TrainConfig(OptimiserConfig):
     """How a protector learns: also from which records, and when to stop."""
 
-    validation_share: float = 0.1  # of the training records, held out to look at while training; never test records
+    share: float = 1.0  # of the training records, in whole blocks, that protector and pool come from; attackers have them all
+    validation_share: float = 0.1  # of those, held out to look at while training; never test records
     patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
     amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
 
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"share: expected above 0 and at most 1, found {self.share}")
         if not 0 <= self.validation_share <= 0.5:
             raise ConfigError(f"validation_share: expected between 0 and 0.5, found {self.validation_share}")
         if self.patience is not None and self.patience < 1:

@@ -24,13 +24,25 @@ def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArr
         return np.empty(0, dtype=np.int64)
     names, counts = np.unique(blocks, return_counts=True)
     if len(names) < 2:
-        raise DataError("train.validation_share: all training records are of one block, which cannot be parted; set it to 0")
+        raise DataError(
+            "all training records are of one block, which cannot be parted: set train.validation_share to 0, train.share to 1"
+        )
     chosen, room = [], share * len(blocks)
     for k in rng.permutation(len(names)):
         if counts[k] <= room:
             chosen.append(names[k])
             room -= counts[k]
     return np.flatnonzero(np.isin(blocks, chosen or [names[counts.argmin()]])).astype(np.int64)
+
+
+def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+    """Which of the training records, in whole blocks, a protector may know: all, or a share of them.
+
+    Args:
+        train: positions of the training records.
+        blocks: (train,) their blocks.
+    """
+    return train if share == 1 else np.delete(train, hold_out(blocks, 1 - share, rng))
 
 
 @dataclass(frozen=True, slots=True)

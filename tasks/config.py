@@ -16,11 +16,12 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
-from pass_core.audit import Thresholds
+from pass_core.audit.settings import Depth, Thresholds
 from pass_core.devices import Device
 from pass_core.errors import ConfigError
 from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
+from tasks.audit_config import AuditConfig
 from tasks.dataset_config import DatasetConfig
 
 # What YAML takes for something else.
@@ -43,19 +44,6 @@ class ComputeConfig:
             raise ConfigError(f"threads: expected between 1 and 256, found {self.threads}")
         if not 1 <= self.processes <= 64:
             raise ConfigError(f"processes: expected between 1 and 64, found {self.processes}")
-
-
-@dataclass(frozen=True, slots=True)
-class AuditConfig:
-    """Attacks by name with their settings, and what the verdict demands."""
-
-    attacks: Mapping[str, Any]
-    fresh_draws: int  # independent releases of the training records that an attacker learns from, one per epoch in turn
-    thresholds: Thresholds
-
-    def __post_init__(self) -> None:
-        if self.fresh_draws < 1:
-            raise ConfigError(f"audit.fresh_draws: expected at least 1, found {self.fresh_draws}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +143,12 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
         strict,
     )
     audit = create_model(
-        "audit", __config__=strict, attacks=(attacks, ...), fresh_draws=(int, 8), thresholds=(Thresholds, Thresholds())
+        "audit",
+        __config__=strict,
+        attacks=(attacks, ...),
+        depth=(Depth, Depth()),
+        thresholds=(Thresholds, Thresholds()),
+        valid_days=(int, 365),
     )
     fields: dict[str, Any] = {
         "seed": (int, ...),
@@ -182,7 +175,7 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
     values = {name: getattr(parsed, name) for name in fields}
     for name in ("dataset", "extractor", "method"):
         values[name] = dict(values[name])
-    values["audit"] = AuditConfig(dict(parsed.audit.attacks), parsed.audit.fresh_draws, parsed.audit.thresholds)
+    values["audit"] = AuditConfig(**dict(parsed.audit) | {"attacks": dict(parsed.audit.attacks)})
     config = Config(**values)
     config = config.with_names(config.datasets, config.methods)
     _check_datasets(config)

@@ -11,18 +11,20 @@ from safetensors.torch import load_file, save_file
 
 import pass_core.methods
 from pass_core import discovery
-from pass_core.data import Attribute
+from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
 from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Fitted, Method, Setting
 from pass_core.parallel import World
 from pass_core.pool import Forbidden
+from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig
-from pass_core.validation import hold_out
+from pass_core.validation import hold_out, learnt_from
 from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder
+from tasks.progress import silent
 from tasks.protection import exclusion_of, read_setting
 from tasks.ranks import run_ranks
 from tasks.step_io import StepIO
@@ -52,10 +54,15 @@ class Fitting:
     def records(self) -> FeatureTable:
         return read_features(self.io.inputs["features"], self.attributes())
 
+    def rows(self, features: FeatureTable) -> IntArray:
+        """The records to learn from."""
+        train = features.rows("train")
+        return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
+
     def fit(self, run: Run) -> Fitted:
         """Learns in this process."""
         features = self.records()
-        rows = features.rows("train")
+        rows = self.rows(features)
         held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
         setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
@@ -82,7 +89,7 @@ class Fitting:
 def fit_together(fitting: Fitting, setting: Setting, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:
     """Learns in several processes; the first one's result is everybody's."""
     folder = fitting.io.outputs["model"].parent
-    told_here = dataclasses.replace(fitting, io=dataclasses.replace(fitting.io, progress=_silent))  # a bar cannot be handed over
+    told_here = dataclasses.replace(fitting, io=dataclasses.replace(fitting.io, progress=silent))  # a bar cannot be handed over
     work = functools.partial(fit_rank, told_here, checkpoints, folder / "fitted")
     run_ranks(work, fitting.processes, torch.get_num_threads(), folder / "rendezvous", on_epoch)
     return fitting.method.from_state_dict(load_file(folder / "fitted"), setting, fitting.config)
@@ -94,7 +101,3 @@ def fit_rank(fitting: Fitting, checkpoints: FileCheckpoints, result: Path, world
     fitted = fitting.fit(Run(on_epoch, checkpoints if first else checkpoints.read_only(), world=world))
     if first:
         save_file({name: tensor.cpu().contiguous() for name, tensor in fitted.state_dict().items()}, result)
-
-
-def _silent(work: str, done: int, total: int, note: str = "") -> None:
-    """Shows nothing."""

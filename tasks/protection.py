@@ -13,7 +13,11 @@ from pass_core.pool import Forbidden
 from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from tasks.lake import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
 from tasks.models import load_model, model_digest
+from tasks.step_io import Key
 from tasks.storage import digest
+
+
+STAMP = "reproducible experiment: the draw key comes from the seed in params.yaml; not for release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,16 @@ class Protector:
         """The channel for these records: without themselves or their own person, where that is forbidden."""
         channel, exclusion = self.fitted.channel, exclusion_of(features, rows, self.pool, forbid)
         return channel if channel is None or exclusion is None else ExcludingChannel(channel, exclusion)
+
+
+def draw_scope(key: Key, model: str, forbid: Forbidden) -> tuple[str, ...]:
+    """What the draw of a record depends on beside the secret key and the record's id."""
+    return (key.dataset, model, *(() if forbid == "none" else (forbid,)))
+
+
+def order_scope(key: Key, model: str, split: str, forbid: Forbidden) -> tuple[str, ...]:
+    """What the order of a release depends on: two releases in one order would be two draws of the same records, side by side."""
+    return (key.dataset, str(key.method), model, split, *(() if forbid == "none" else (forbid,)))
 
 
 def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid: Forbidden) -> Exclusion | None:

@@ -43,8 +43,8 @@ _TABLE = (
     ),
     Step(
         "sample_pool",
-        lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, io),
-        sections=("seed", "dataset.{dataset}", "pool.donors", "pool.target", "pool.stratify", "pool.only"),
+        lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, c.train.share, io),
+        sections=("seed", "dataset.{dataset}", "pool.donors", "pool.target", "pool.stratify", "pool.only", "train.share"),
         inputs=("records", "features"),
         outputs=("pool",),
         per_method=False,
@@ -77,15 +77,7 @@ _TABLE = (
     ),
     Step(
         "audit",
-        lambda c, io: audit.audit(
-            c.dataset[io.key.dataset],
-            c.audit.attacks,
-            c.audit.thresholds,
-            c.audit.fresh_draws,
-            c.pool.forbid,
-            c.compute.device,
-            io,
-        ),
+        lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
         sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
         inputs=("features", "pool", "model", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table"),

@@ -7,9 +7,12 @@ from pass_core.data import IntArray
 from pass_core.errors import DataError
 from pass_core.pool import Column, PoolConfig
 from pass_core.pool import sample_pool as choose
+from pass_core.randomness import stream
+from pass_core.validation import learnt_from
 from tasks.dataset_config import DatasetConfig
 from tasks.encoded import strip_encoded
 from tasks.lake import (
+    BLOCK,
     CONTEXT_COLUMNS,
     FEATURES,
     PAYLOAD,
@@ -28,11 +31,13 @@ from tasks.payloads import Payload, column_of, payload_bytes
 from tasks.step_io import StepIO, StepResult
 
 
-def sample_pool(dataset: DatasetConfig, config: PoolConfig, io: StepIO) -> StepResult:
+def sample_pool(dataset: DatasetConfig, config: PoolConfig, share: float, io: StepIO) -> StepResult:
     """Writes the donors with payload, features and attributes."""
     info = TableInfo.load(io.inputs["features"])
-    table = read_folder(io.inputs["features"], [SPLIT, PERSON, *info.classes])
+    table = read_folder(io.inputs["features"], [SPLIT, PERSON, BLOCK, *info.classes])
     train = np.flatnonzero(np.array(table.column(SPLIT).to_pylist()) == "train").astype(np.int64)
+    blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)[1]
+    train = learnt_from(train, blocks[train], share, stream(io.seed, "share", io.key.dataset))
     persons = table.column(PERSON).to_pylist()
     attributes = {name: _column(table, name, classes, train, persons) for name, classes in info.classes.items()}
     chosen = train[choose(attributes, dataset.useful, len(train), config, io.rng("donors"))]

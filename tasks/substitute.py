@@ -35,11 +35,9 @@ from tasks.lake import (
 )
 from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.payloads import Payload, payload_bytes, vectors
-from tasks.protection import Protector, read_protector
+from tasks.protection import STAMP, Protector, draw_scope, order_scope, read_protector
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import write_json
-
-STAMP = "reproducible experiment: the draw key comes from the seed in params.yaml; not for release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +89,16 @@ def _release_split(
     rows = features.rows(split)
     ids = [features.record_ids[row] for row in rows]
     originals = features.records.features[rows]
-    # Of this model and rule alone: two releases in one order would be two draws of the same records, side by side.
-    rule = () if forbid == "none" else (forbid,)
-    order = keyed_order(io.draw_key(), (io.key.dataset, str(io.key.method), protector.model_digest, split, *rule), ids)
+    order = keyed_order(io.draw_key(), order_scope(io.key, protector.model_digest, split, forbid), ids)
     shuffled_ids = [ids[position] for position in order]
     channel = protector.channel_for(features, rows, forbid)
     if channel is None:
         made = protector.fitted.transform(originals, io.rng("transform", split))
         donors, table = None, pa.table({PAYLOAD: vectors(made[order])})
     else:
-        donors = draw_donors(channel, originals, ids, io.draw_key(), (io.key.dataset, protector.model_digest, *rule), io)[order]
+        donors = draw_donors(channel, originals, ids, io.draw_key(), draw_scope(io.key, protector.model_digest, forbid), io)[
+            order
+        ]
         table = protector.pool.select([PAYLOAD, *release]).take(pa.array(donors))
     if passed is not None:
         for name in passed.column_names:

@@ -36,7 +36,7 @@ def train(
     """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
     fitting = Fitting(dataset, training, config, forbid, device, processes, io)
     features = fitting.records()
-    data = features.subset(features.rows("train"))
+    data = features.subset(fitting.rows(features))
     allowed = what_the_data_allow(data.labels, fitting.attributes())
     _tell(allowed, io)
     epochs: list[Epoch] = []

@@ -29,7 +29,9 @@ def find_conditional(
     for known in subject.attributes:
         if known.name in subject.combines or known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
             continue
-        hits, whole, each = _knowing(subject, passed, attacked, known, depth, rng_for) if known.name in pairs else (None, None, {})
+        hits, whole, each = (
+            _knowing(subject, passed, attacked, known, depth, rng_for) if known.name in pairs else (None, None, {})
+        )
         if hits is not None:
             side.append(_side_information(subject, attacked, known, hits, whole))
         if known.n_classes <= MOST_SUBGROUPS:

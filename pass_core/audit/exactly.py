@@ -103,7 +103,12 @@ def _null_sums(subject: Subject, substitution: Substitution, depth: Depth, rng_f
 
 
 def information(
-    subject: Subject, passed: ExactPass, attribute: Attribute, depth: Depth, rng: np.random.Generator, known: Attribute | None = None
+    subject: Subject,
+    passed: ExactPass,
+    attribute: Attribute,
+    depth: Depth,
+    rng: np.random.Generator,
+    known: Attribute | None = None,
 ) -> tuple[Information, dict[int, Information]]:
     """I(X';A), or I(X';A|known) and its part within every known class, each beside its null."""
     rows, test = passed.rows, subject.test

@@ -84,9 +84,7 @@ def run_audit(
     )
 
 
-def _attribute(
-    subject: Subject, passed: ExactPass | None, one: Attacked, depth: Depth, rng_for: RngFor
-) -> AttributeFindings:
+def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth: Depth, rng_for: RngFor) -> AttributeFindings:
     attribute, scoring = one.attribute, one.scoring
     exact = None
     if passed is not None and subject.substitution is not None:

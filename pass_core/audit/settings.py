@@ -55,7 +55,13 @@ class Thresholds:
     )
 
     def __post_init__(self) -> None:
-        for name in ("private_nag_at_most", "useful_nag_at_least", "membership_auc_at_most", "reidentified_at_most", "significance"):
+        for name in (
+            "private_nag_at_most",
+            "useful_nag_at_least",
+            "membership_auc_at_most",
+            "reidentified_at_most",
+            "significance",
+        ):
             if getattr(self, name).value > 1:
                 raise ConfigError(f"{name}: expected between 0 and 1, found {getattr(self, name).value}")
 

@@ -26,9 +26,7 @@ def find_strangers(
         seen = np.isin(labels, subject.labels("train", one.attribute.name))
         if one.attribute.role != "private" or not len(rows) or not seen.all():
             continue  # a class that training never saw, such as the stranger's own name, cannot be guessed
-        scoring = Scoring(
-            labels, Blocks.of(subject.test.persons[rows], labels), one.scoring.guess, one.scoring.control[rows]
-        )
+        scoring = Scoring(labels, Blocks.of(subject.test.persons[rows], labels), one.scoring.guess, one.scoring.control[rows])
         if float(scoring.control.mean()) <= scoring.majority:
             continue
         found.append(_attribute(subject, passed, one, rows, scoring, depth, rng_for))
@@ -67,7 +65,5 @@ def _own_half_hits(
     rules = {f"from {k}": one_hot(best_rule(table), attribute.n_classes) for k, table in enumerate(tables)}
     law = channel_law(channel, features, {attribute.name: labels}, (attribute,), rng, 0, rules)
     records = np.arange(len(rows))
-    hits: DoubleArray = np.where(
-        half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels]
-    )
+    hits: DoubleArray = np.where(half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels])
     return hits

@@ -35,7 +35,8 @@ class Substitution:
     donor_persons: IntArray  # (pool,) numbers as of the records; a person who is in neither split has another number
     donor_rows: IntArray  # (pool,) the training record that a donor is, or -1
     train_law: ChannelLaw  # with the draws that attackers learn from
-    drawn: IntArray  # (m,) donors released for the test records
+    drawn: IntArray  # (m,) donors released for the test records,
+    drawn_train: IntArray  # (n,) and for the training records
 
 
 @dataclass(frozen=True, slots=True)

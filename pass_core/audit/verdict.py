@@ -35,7 +35,9 @@ def judge(
         limit = thresholds.membership_auc_at_most
         sentence = f"training records are told from others with AUC {_percent(membership.auc)}, at most {limit.value:.1%} allowed"
         passed = membership.auc.low <= limit.value
-        checks.append(Check("membership_auc_at_most", "membership", membership.auc.value, limit.value, passed, sentence, limit.reason))
+        checks.append(
+            Check("membership_auc_at_most", "membership", membership.auc.value, limit.value, passed, sentence, limit.reason)
+        )
     if linkage is not None:
         limit = thresholds.reidentified_at_most
         sentence = (

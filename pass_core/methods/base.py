@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pass_core.attacks.base import Adversary
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.run import Run
 from pass_core.substitution import Channel, Exclusion
@@ -36,6 +37,15 @@ class Fitted(Protocol):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything learnt, as tensors."""
+
+
+@runtime_checkable
+class Adversarial(Protocol):
+    """A protector that was trained against adversaries of its own, and keeps them."""
+
+    @property
+    def adversaries(self) -> Mapping[str, Adversary]:
+        """Attribute -> its adversary."""
 
 
 class Method(Protocol):
