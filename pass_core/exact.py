@@ -76,7 +76,7 @@ def channel_law(
 
 
 def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes: int) -> DoubleArray:
-    """(n_codes, pool) sums of P(.|x) over the records of every code, in one streamed pass; `codes` (n,), or (k, n) for k at once."""
+    """(n_codes, pool) sums of P(.|x) over the records of every code, in one pass; `codes` (n,), or (k, n) for k at once."""
     columns = np.atleast_2d(codes)
     sums = torch.zeros(n_codes, channel.pool_size, dtype=torch.float64)
     for rows, block in channel.blocks(features):

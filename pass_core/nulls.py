@@ -1,9 +1,10 @@
 """What mutual information looks like when nothing leaks: the same figure with the private classes dealt out anew.
 
 Plug-in I(X';S) of a few records over many donors is far above zero even for a channel that tells nothing. The fair comparison
-deals the classes out anew over *units* that do not depend on each other: over persons, since records of one person go to the same few
-donors and dealing over records would make any person-to-donor habit look like a leak of the attribute; over recordings, where the
-class is the person itself; over records where they are independent. Units keep their useful classes, which the channel is meant to tell.
+deals the classes out anew over *units* that do not depend on each other: over persons, since records of one person go to the
+same few donors and dealing over records would make any person-to-donor habit look like a leak of the attribute; over recordings,
+where the class is the person itself; over records where they are independent. Units keep their useful classes, which the channel
+is meant to tell.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,8 +99,8 @@ class Units:
 def choose_units(labels: IntArray, useful: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
     """The largest units over which dealing out these classes means something.
 
-    A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering of the
-    persons is the same information.
+    A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering
+    of the persons is the same information.
     """
     kept = combinations(useful) if useful else np.zeros(len(labels), dtype=np.int64)
     for name, groups in (("person", persons), ("recording", blocks)):

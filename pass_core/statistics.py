@@ -1,8 +1,8 @@
 """Intervals for audit figures: from what every record adds to a figure, summed over blocks of dependent records.
 
-Records of one recording or person depend on each other, windows of a signal even overlap; a figure's variance is therefore that of
-the blocks' sums. All intervals are 95 % and two-sided. Proportions get Wilson's interval with the number of independent records
-that would have the same variance; anything else gets Student's.
+Records of one recording or person depend on each other, windows of a signal even overlap; a figure's variance is therefore
+that of the blocks' sums. All intervals are 95 % and two-sided. Proportions get Wilson's interval with the number of independent
+records that would have the same variance; anything else gets Student's.
 """
 
 import math
@@ -70,8 +70,9 @@ class Blocks:
         Where blocks are not of one class each, a class may have one block only; then the mix counts as drawn, too.
         """
         if not self.stratified:
-            return (values - values.mean()) / len(values)
-        means = np.bincount(labels, weights=values) / np.maximum(np.bincount(labels), 1)
+            means = np.full(int(labels.max()) + 1, values.mean())
+        else:
+            means = np.bincount(labels, weights=values) / np.maximum(np.bincount(labels), 1)
         centred: DoubleArray = (values - means[labels]) / len(values)
         return centred
 

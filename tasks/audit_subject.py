@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pass_core.audit.replay import find_replay
 
 from pass_core.attacks.base import Adversary
 from pass_core.audit.findings import Replay
-from pass_core.audit.replay import find_replay
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch

@@ -16,7 +16,6 @@ from tasks.models import load_model, model_digest
 from tasks.step_io import Key
 from tasks.storage import digest
 
-
 STAMP = "reproducible experiment: the draw key comes from the seed in params.yaml; not for release"
 
 

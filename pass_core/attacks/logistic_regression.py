@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from pass_core.attacks.base import AttackTask
 from pass_core.attacks._flat import FlatAdversary, flat_features
+from pass_core.attacks.base import AttackTask
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
 

@@ -42,7 +42,7 @@ def find_conditional(
 def _knowing(
     subject: Subject, passed: ExactPass | None, attacked: Attacked, known: Attribute, depth: Depth, rng_for: RngFor
 ) -> tuple[DoubleArray, Information | None, Mapping[int, Information]]:
-    """Where an attacker is right who learns a rule for every known class: the exact one, or a linear one where there is no pool."""
+    """Where an attacker is right who learns a rule for every known class: the exact one, or a linear one without a pool."""
     attribute = attacked.attribute
     if passed is not None:
         told, each = information(subject, passed, attribute, depth, rng_for("null", attribute.name, known.name), known)

@@ -22,11 +22,11 @@ from pass_core.statistics import Blocks, Estimate
 
 NOT_PROMISED = (
     "Attribute suppression: not differential privacy, and not by itself anonymous data.",
-    "The figures hold for one released draw per record, for the attributes named here, and for the attackers listed. Several "
-    "records known to be one person's tell more (see linkage), and attributes that were not named were not looked at.",
+    "The figures hold for one released draw per record, for the attributes named here, and for the attackers listed.",
+    "Several records known to be one person's tell more (see linkage). Attributes that were not named were not looked at.",
     "Where a pool is used, every released record is a real donor's: the donors are shown, and need to have agreed.",
-    "The certificate bounds what one release changes in an attacker's inference on average over draws. It is not local differential "
-    "privacy of the release, holds without side information, and rests on laws estimated from a sample.",
+    "The certificate bounds what one release changes in an attacker's inference, on average over draws.",
+    "It is not local differential privacy of the release, needs an attacker without side information, and rests on a sample.",
     "Timing and sizes of files are not covered. A pass means that these attacks failed, not that none can succeed.",
 )
 

@@ -1,6 +1,6 @@
 """How thorough an audit is, and what its verdict demands."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pass_core.errors import ConfigError
 
@@ -19,38 +19,33 @@ class Limit:
             raise ConfigError("reason: expected a sentence for the report's readers, found none")
 
 
-def _limit(value: float, reason: str) -> Limit:
-    limit: Limit = field(default_factory=lambda: Limit(value, reason))
-    return limit
-
-
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """What the verdict demands. Intervals must lie on the right side of a limit with their far end."""
 
-    private_nag_at_most: Limit = _limit(
+    private_nag_at_most: Limit = Limit(
         0.10,
         "An attacker keeps at most a tenth of the advantage, whatever the attack, with 97.5 % confidence. "
         "A smaller limit needs more test recordings to be shown.",
     )
-    useful_nag_at_least: Limit = _limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
-    information_excess_at_most: Limit = _limit(
+    useful_nag_at_least: Limit = Limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
+    information_excess_at_most: Limit = Limit(
         0.00002,
-        "Nats above what chance gives on as many records. Ten thousand records of one person then tell at most 0.2 nats together. "
-        "Accuracy cannot see leaks this small; information can.",
+        "Nats above what chance gives on as many records. Ten thousand records of one person then tell at most 0.2 nats "
+        "together. Accuracy cannot see leaks this small; information can.",
     )
-    significance: Limit = _limit(
+    significance: Limit = Limit(
         0.01, "A private release is called leaking by chance once in a hundred audits, over all comparisons together."
     )
-    membership_auc_at_most: Limit = _limit(
+    membership_auc_at_most: Limit = Limit(
         0.60, "Telling training records from others is close to a coin toss (0.5); failed when the whole interval lies above."
     )
-    reidentified_at_most: Limit = _limit(
+    reidentified_at_most: Limit = Limit(
         1.0,
-        "Shown, not judged: substitution hides attributes, not that a record went in. Lower it where a release must not be traced "
-        "to its original; failed when the whole interval lies above.",
+        "Shown, not judged: substitution hides attributes, not that a record went in. Lower it where a release must not be "
+        "traced to its original; failed when the whole interval lies above.",
     )
-    replayed_seeds_at_most: Limit = _limit(
+    replayed_seeds_at_most: Limit = Limit(
         0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
     )
 
