@@ -153,11 +153,12 @@ def compare_with_null(
 def _dealt(labels: IntArray, units: Units, rng: np.random.Generator, permutations: int, at_once: int) -> Iterator[IntArray]:
     """(k, n) classes of the records: the true ones first, then permutations, some at a time."""
     classes = _of_units(labels, units.indices)
-    order = np.argsort(units.strata, kind="stable")  # units of a stratum side by side
+    strata = [np.flatnonzero(units.strata == stratum) for stratum in np.unique(units.strata)]
     rows = [classes]
     for _ in range(permutations):
         dealt = np.empty_like(classes)
-        dealt[order] = classes[np.lexsort((rng.random(len(classes)), units.strata))]
+        for inside in strata:
+            dealt[inside] = rng.permutation(classes[inside])
         rows.append(dealt)
         if len(rows) == at_once:
             yield np.stack(rows)[:, units.indices]

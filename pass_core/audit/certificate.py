@@ -17,7 +17,7 @@ RARE = 0.01
 def donor_divergence(joint: DoubleArray) -> DoubleArray:
     """(pool,) KL(P(A|x')‖P(A)) of every donor, nats; 0 for donors never shown."""
     prior = joint.sum(axis=1, keepdims=True)
-    divergence: DoubleArray = special.rel_entr(posterior(joint), prior).sum(axis=0)
+    divergence: DoubleArray = np.maximum(special.rel_entr(posterior(joint), prior).sum(axis=0), 0.0)
     return divergence
 
 

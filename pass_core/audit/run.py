@@ -78,7 +78,7 @@ def run_audit(
         linkage=linkage,
         membership=membership,
         strangers=strangers,
-        donors=find_donors(subject),
+        donors=find_donors(subject, None if subject.substitution is None else subject.substitution.drawn_train),
         replay=replay,
         not_promised=NOT_PROMISED,
     )

@@ -1,0 +1,49 @@
+"""The attacker who knows the channel: Bayes' rule over donors, with no error from learning or from few draws."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pass_core.attacks._released import LookupAdversary, RecordNumbers
+from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray
+from pass_core.epochs import Epoch, OnEpoch
+from pass_core.errors import AuditError
+from pass_core.exact import posterior
+
+
+@dataclass(frozen=True, slots=True)
+class ExactBayesConfig:
+    """Nothing can be set: the channel says it all."""
+
+
+class ExactBayesAttack:
+    """P(class | donor) from the joint law on the training records."""
+
+    summary: ClassVar[str] = "Bayes' rule by the channel's own probabilities on the training records"
+    config_type: ClassVar[type[ExactBayesConfig]] = ExactBayesConfig
+    needs_pool: ClassVar[bool] = True
+
+    def learn(self, task: AttackTask, config: ExactBayesConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> LookupAdversary:
+        """The posterior of every distinct donor.
+
+        Raises:
+            AuditError: the task has no table of donors.
+        """
+        del config, rng
+        if task.donors is None:
+            raise AuditError(
+                "attack exact_bayes: expected a release drawn from a pool of donors, found one without; "
+                "leave the attack out of audit.attacks for this method"
+            )
+        numbers = RecordNumbers()
+        places = numbers.number(task.donors.features)
+        # Donors with the same features cannot be told apart: whoever sees them sees the sum of their laws.
+        joint: DoubleArray = np.zeros((task.n_classes, len(numbers.known)))
+        np.add.at(joint.T, places, task.donors.joint.T)
+        on_epoch(Epoch(1, 1, {}))
+        return LookupAdversary(numbers, posterior(joint).T, joint.sum(axis=1) / joint.sum())
+
+
+ATTACK = ExactBayesAttack()
