@@ -99,7 +99,7 @@ class Scoring:
         areas, influence = [], np.zeros(len(self.labels))
         for label in classes if len(classes) > 2 else classes[-1:]:
             positive = self.labels == label
-            area, spread = _area(probabilities[:, label], positive)
+            area, spread = area_under_curve(probabilities[:, label], positive)
             areas.append(area)
             influence += spread
         return self.blocks.proportion(float(np.mean(areas)), self.blocks.variance(influence / len(areas)))
@@ -115,7 +115,7 @@ class Scoring:
         return self.blocks.mean(float(gains.mean()), self.blocks.variance(self.blocks.centred(gains, self.labels)))
 
 
-def _area(scores: DoubleArray, positive: np.ndarray) -> tuple[float, DoubleArray]:
+def area_under_curve(scores: DoubleArray, positive: np.ndarray) -> tuple[float, DoubleArray]:
     """AUC with ties counted half, and what every record adds to it (DeLong's placements)."""
     ranks = stats.rankdata(scores)
     above, below = int(positive.sum()), int((~positive).sum())
