@@ -129,7 +129,8 @@ def donor_log_likelihood(joint: DoubleArray, records: int) -> DoubleArray:
     """
     marginal, shares = joint.sum(axis=0), joint.sum(axis=1, keepdims=True)
     likelihood = (records * joint + marginal) / (records * shares + 1)
-    return np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
+    told: DoubleArray = np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
+    return told
 
 
 def _evidence_of_donors(log_likelihood: DoubleArray, draws: IntArray) -> Evidence:

@@ -1,6 +1,6 @@
 """Whether a released record leads back to its original.
 
-An attacker who holds originals and the protector asks of every original how likely it would have been replaced by what was released;
+An attacker who holds originals and the protector asks of every original how likely it is to be replaced by what was released;
 nobody does better. Where P(x'|x) is not known, the original nearest to the released record is taken.
 """
 

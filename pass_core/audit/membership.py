@@ -143,7 +143,7 @@ def _scores(statistics: DoubleArray, is_member: BoolArray, first: BoolArray) -> 
 
 
 def _auc(scores: DoubleArray, is_member: BoolArray, first: BoolArray, blocks: IntArray) -> Estimate:
-    """The halves' mean. Each half taught the other's rule, so their errors go together: their deviations add up, not variances."""
+    """The halves' mean. Each half taught the other's rule, so their errors go together: deviations are averaged."""
     areas, deviations = [], []
     for half in (first, ~first):
         area, influence = area_under_curve(scores[half], is_member[half])

@@ -1,6 +1,6 @@
 """Whether somebody without a key can make the draws of a release again, and so undo every choice that chance made.
 
-Draws are tried from seeds that people pick: as this project derives the key of an experiment, and as code draws that seeds numpy's
+Seeds that people pick are tried: as this project derives the key of an experiment from one, and as code draws that seeds numpy's
 generator and goes from record to record.
 """
 
@@ -33,7 +33,7 @@ def find_replay(
     """Tries seeds 0 to 4095 and `more_seeds`, which are not negative.
 
     Args:
-        p: (n, pool) rows P(.|x), bit for bit as they were drawn from, in the order of drawing from the first record on; a block will do.
+        p: (n, pool) rows P(.|x), bit for bit as they were drawn from, of the first records that were drawn, in that order.
         record_ids: (n,)
         donors: (n,) that were released for them.
         scopes: what keyed draws may have been bound to, as `tasks.substitute` does: data set, model digest, rule.
@@ -54,8 +54,9 @@ def find_replay(
 def _telling(p: FloatArray) -> IntArray:
     """Records whose draw is the least certain, those first."""
     largest = p.max(axis=1) / p.sum(axis=1)
-    order = np.argsort(largest, kind="stable")[:RECORDS]
-    return order[largest[order] < LARGEST_PROBABILITY]
+    order: IntArray = np.argsort(largest, kind="stable")[:RECORDS]
+    telling: IntArray = order[largest[order] < LARGEST_PROBABILITY]
+    return telling
 
 
 def _surprise(p: FloatArray, donors: IntArray, places: IntArray) -> float:

@@ -59,9 +59,7 @@ def subject_of(
     def channel(split: Split, rows: IntArray) -> Channel:
         return channels[split]
 
-    law = channel_law(
-        channels["train"], train.records.features, train.records.labels, attributes, stream(seed, "law"), n_draws=1
-    )
+    law = channel_law(channels["train"], train.records.features, train.records.labels, attributes, stream(seed, "law"), n_draws=1)
     drawn = inverse_cdf(tables[1], uniform_words(stream(seed, "drawn"), len(test)))
     donor_features = row_numbers(pool)
     substitution = Substitution(
