@@ -20,7 +20,7 @@ from pass_core.errors import ChecksumMismatch
 from pass_core.exact import accumulate, substitution_confusion
 from pass_core.pool import Forbidden
 from tasks.audit_config import AuditConfig
-from tasks.audit_document import Context, document
+from tasks.audit_document import Context, Counts, document
 from tasks.audit_subject import make_subject, replay_of
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes
@@ -49,15 +49,14 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
 
     findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack, replay)
     context = dataclasses.replace(
-        context_of(subject, config, str(io.key.dataset), str(io.key.method)),
+        context_of(subject, config, io.key.dataset, str(io.key.method), digest(io.inputs["protected"])),
         classes=_shown_classes(subject, features, attributes),
         confusion=_confusion(subject, protector, attributes),
-        forbid=forbid,
+        forbid=None if subject.substitution is None else forbid,
         pass_through=tuple(protector.info.pass_through),
         stamp=manifest.get("stamp"),
         model_digest=protector.model_digest,
         pool_digest=protector.pool_digest,
-        protected_digest=digest(io.inputs["protected"]),
     )
     write_json(io.outputs["audit"], document(findings, context))
     write_json(io.outputs["metrics"], rounded(_flat_metrics(findings)))
@@ -72,16 +71,27 @@ def named_attacks(config: AuditConfig) -> tuple[NamedAttack, ...]:
     return tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, c) for name, c in config.attacks.items())
 
 
-def context_of(subject: Subject, config: AuditConfig, dataset: str, method: str) -> Context:
-    """What stands beside the findings whatever is audited."""
+def context_of(subject: Subject, config: AuditConfig, dataset: str, method: str, protected_digest: str) -> Context:
+    """What stands beside the findings whatever is audited; the classes have numbers for names."""
+    parts = (subject.train, subject.test)
     return Context(
         dataset=dataset,
         method=method,
-        records={"train": len(subject.train), "test": len(subject.test)},
-        persons={"train": len(np.unique(subject.train.persons)), "test": len(np.unique(subject.test.persons))},
+        basis="labelled",
+        records=Counts(*(len(part) for part in parts)),
+        persons=Counts(*(len(np.unique(part.persons)) for part in parts)),
         attack_settings={name: dataclasses.asdict(settings) for name, settings in config.attacks.items()},
-        depth=dataclasses.asdict(config.depth),
-        thresholds=dataclasses.asdict(config.thresholds),
+        depth=config.depth,
+        thresholds={field.name: getattr(config.thresholds, field.name) for field in dataclasses.fields(config.thresholds)},
+        classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
+        confusion=None,
+        forbid=None,
+        pass_through=(),
+        stamp=None,
+        model_digest=None,
+        pool_digest=None,
+        protected_digest=protected_digest,
+        original_digest=None,
         valid_days=config.valid_days,
     )
 
@@ -98,7 +108,9 @@ def _shown_classes(subject: Subject, features: FeatureTable, attributes: tuple[A
     return single | {a.name: a.classes for a in subject.attributes if a.name in subject.combines}
 
 
-def _confusion(subject: Subject, protector: Protector, attributes: tuple[Attribute, ...]) -> dict[str, list[list[float]]] | None:
+def _confusion(
+    subject: Subject, protector: Protector, attributes: tuple[Attribute, ...]
+) -> dict[str, tuple[tuple[float, ...], ...]] | None:
     """Per attribute: probability that a test record of class i (row) is replaced by a donor of class j (column)."""
     if subject.substitution is None:
         return None
@@ -107,7 +119,7 @@ def _confusion(subject: Subject, protector: Protector, attributes: tuple[Attribu
     codes = np.stack([test.records.labels[a.name] + start for a, start in zip(attributes, starts[:-1], strict=True)])
     sums = accumulate(subject.substitution.channel("test", np.arange(len(test))), test.records.features, codes, int(starts[-1]))
     return {
-        a.name: substitution_confusion(sums[start : start + a.n_classes], donors[a.name]).tolist()
+        a.name: tuple(map(tuple, substitution_confusion(sums[start : start + a.n_classes], donors[a.name]).tolist()))
         for a, start in zip(attributes, starts[:-1], strict=True)
     }
 

@@ -103,13 +103,17 @@ def replay_of(
     """Whether the draws of this release follow from a seed that can be guessed."""
     if subject.substitution is None:
         return None
-    rows = np.sort(io.rng("replay").permutation(len(subject.test))[:256])
-    probabilities = np.concatenate(
-        [p for _, p in subject.substitution.channel("test", rows).blocks(subject.test.records.features[rows])]
+    rows, probabilities = next(
+        subject.substitution.channel("test", np.arange(len(subject.test))).blocks(subject.test.records.features)
     )
-    ids = [features.record_ids[row] for row in features.rows("test")[rows]]
-    scope = draw_scope(io.key, protector.model_digest, forbid)
-    return find_replay(probabilities, ids, subject.substitution.drawn[rows], scope, claimed_secret=manifest.get("stamp") != STAMP)
+    return find_replay(
+        probabilities,
+        [features.record_ids[row] for row in features.rows("test")[rows]],
+        subject.substitution.drawn[rows],
+        [draw_scope(io.key, protector.model_digest, forbid)],
+        claimed_secret=manifest.get("stamp") != STAMP,
+        more_seeds=[io.seed] if io.seed >= 0 else [],
+    )
 
 
 def _own_adversaries(protector: Protector) -> Mapping[str, Adversary]:

@@ -69,6 +69,7 @@ def subject_of(
         np.full(pool, -1) if donor_rows is None else donor_rows,
         law,
         drawn,
+        law.draws[0],
     )
     return Subject(
         attributes, train, test, donor_features[drawn], lambda _: donor_features[law.draws[0]], substitution, learnt_from

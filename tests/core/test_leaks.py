@@ -72,7 +72,13 @@ def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float
     ]
     drawn = laws[1].draws[0]
     substitution = Substitution(
-        lambda _split, _rows: channel, donors, np.full(len(donors), -1), np.full(len(donors), -1), laws[0], drawn, laws[0].draws[0]
+        lambda _split, _rows: channel,
+        donors,
+        np.full(len(donors), -1),
+        np.full(len(donors), -1),
+        laws[0],
+        drawn,
+        laws[0].draws[0],
     )
     return Subject(
         attributes,
@@ -86,9 +92,7 @@ def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float
 
 
 def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = Thresholds()) -> AuditFindings:
-    return run_audit(
-        subject, ATTACKS, thresholds, DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None, replay
-    )
+    return run_audit(subject, ATTACKS, thresholds, DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None, replay)
 
 
 def _failed(findings: AuditFindings) -> set[tuple[str, str]]:
@@ -135,7 +139,9 @@ def test_no_protection_fails() -> None:
     findings = _audit(released)
     assert findings.verdict == "fail"
     assert _row(findings, "s").nag.value == 1.0
-    assert {("private_nag_at_most", "s"), ("private_nag_at_most", "s × t"), ("information_excess_at_most", "t")} <= _failed(findings)
+    assert {("private_nag_at_most", "s"), ("private_nag_at_most", "s × t"), ("information_excess_at_most", "t")} <= _failed(
+        findings
+    )
     assert _row(findings, "s").exact is None
     assert findings.linkage.reidentified.value > 0.9
 
