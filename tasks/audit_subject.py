@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pass_core.audit.replay import find_replay
 
 from pass_core.attacks.base import Adversary
 from pass_core.audit.findings import Replay
+from pass_core.audit.replay import find_replay
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch
@@ -124,7 +124,7 @@ def _learnt_from(features: FeatureTable, training: Mapping[str, Any], io: StepIO
     """Positions among the training records that the protector learnt from, found again as training chose them."""
     train = features.rows("train")
     blocks = features.blocks
-    known = learnt_from(train, blocks[train], training["share"], stream(io.seed, "share", io.key.dataset))
+    known = learnt_from(train, blocks[train], training.get("share", 1.0), stream(io.seed, "share", io.key.dataset))
     held_out = hold_out(blocks[known], training["validation_share"], stream(io.seed, "train", str(io.key), "validation"))
     return np.searchsorted(train, np.delete(known, held_out)).astype(np.int64)
 

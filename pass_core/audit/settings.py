@@ -24,9 +24,9 @@ class Thresholds:
     """What the verdict demands. Intervals must lie on the right side of a limit with their far end."""
 
     private_nag_at_most: Limit = Limit(
-        0.10,
-        "An attacker keeps at most a tenth of the advantage, whatever the attack, with 97.5 % confidence. "
-        "A smaller limit needs more test recordings to be shown.",
+        0.15,
+        "An attacker keeps at most about a seventh of the advantage, whatever the attack: the far end of the 95 % interval "
+        "counts. Smaller leaks are found by information. A hundred test recordings cannot show a smaller limit; lower it with more.",
     )
     useful_nag_at_least: Limit = Limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
     information_excess_at_most: Limit = Limit(

@@ -27,6 +27,7 @@ ATTACKS = (
     NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig()),
     NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ExactBayesConfig()),
 )
+THRESHOLDS = Thresholds()
 DEPTH = Depth(fresh_draws=2, permutations=100, bundles=(1,), draws=(1,), gallery=200)
 LABELS = np.stack(np.meshgrid(*[np.arange(a.n_classes) for a in ATTRIBUTES], indexing="ij"), axis=-1).reshape(-1, 4)
 DONORS = np.repeat(LABELS, 12, axis=0)  # 32 combinations of classes, 384 donors
@@ -91,7 +92,7 @@ def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float
     )
 
 
-def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = Thresholds()) -> AuditFindings:
+def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = THRESHOLDS) -> AuditFindings:
     return run_audit(subject, ATTACKS, thresholds, DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None, replay)
 
 
