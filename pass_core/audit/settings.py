@@ -26,7 +26,8 @@ class Thresholds:
     private_nag_at_most: Limit = Limit(
         0.15,
         "An attacker keeps at most about a seventh of the advantage, whatever the attack: the far end of the 95 % interval "
-        "counts. Smaller leaks are found by information. A hundred test recordings cannot show a smaller limit; lower it with more.",
+        "counts. Smaller leaks are found by information. A hundred test recordings cannot show a smaller limit; lower it with "
+        "more.",
     )
     useful_nag_at_least: Limit = Limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
     information_excess_at_most: Limit = Limit(
