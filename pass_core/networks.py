@@ -1,5 +1,6 @@
 """Networks of the paper: encoders f(x) of PASS and the probing attack's classifiers share their trunks."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -10,13 +11,25 @@ from pass_core.errors import MethodError
 NetworkKind = Literal["auto", "cnn", "mlp", "face_head"]
 
 
-def signal_cnn(shape: tuple[int, ...], n_outputs: int) -> nn.Module:
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Of the layers: the CNN's four convolutions and its linear layer, the MLP's linear layers."""
+
+    convolutions: tuple[int, int, int, int] = (16, 32, 64, 64)
+    after_convolutions: int = 256
+    hidden: tuple[int, ...] = (512, 512)
+
+
+PAPER = Widths()
+
+
+def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
     """The six-layer CNN for signal windows (channels, time): four convolutions, two linear layers."""
     channels, time = shape
     if time < 16:
         raise MethodError(f"the signal CNN halves time four times: expected at least 16 points, found {time}")
     layers: list[nn.Module] = []
-    for width in (16, 32, 64, 64):
+    for width in widths.convolutions:
         layers += [
             nn.Conv1d(channels, width, kernel_size=3, padding=1),
             nn.BatchNorm1d(width),
@@ -27,10 +40,10 @@ def signal_cnn(shape: tuple[int, ...], n_outputs: int) -> nn.Module:
     return nn.Sequential(
         *layers,
         nn.Flatten(),
-        nn.Linear(channels * (time // 16), 256),
-        nn.BatchNorm1d(256),
+        nn.Linear(channels * (time // 16), widths.after_convolutions),
+        nn.BatchNorm1d(widths.after_convolutions),
         nn.ReLU(),
-        nn.Linear(256, n_outputs),
+        nn.Linear(widths.after_convolutions, n_outputs),
     )
 
 
@@ -53,7 +66,7 @@ def build_network(
     shape: tuple[int, ...],
     n_outputs: int,
     generator: torch.Generator,
-    hidden: tuple[int, ...] = (512, 512),
+    widths: Widths = PAPER,
 ) -> nn.Module:
     """A network for records of `shape`, its weights drawn from `generator`; `auto` chooses by the shape."""
     if kind == "auto":
@@ -64,9 +77,9 @@ def build_network(
     # Built without memory first: torch fills new layers from its global generator, which nothing here may touch.
     with torch.device("meta"):
         if kind == "cnn":
-            network = signal_cnn(shape, n_outputs)
+            network = signal_cnn(shape, n_outputs, widths)
         elif kind == "mlp":
-            network = vector_mlp(shape[0], hidden, n_outputs)
+            network = vector_mlp(shape[0], widths.hidden, n_outputs)
         else:
             network = face_head(shape[0], n_outputs)
     network.to_empty(device="cpu")

@@ -1,12 +1,30 @@
-"""What attacks by scikit-learn share: records as flat vectors, and classes that training never showed."""
+"""What attacks by scikit-learn share: records as flat vectors, several releases stacked, classes that training never showed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from pass_core.data import DoubleArray, FloatArray
+from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.errors import ConfigError
+
+Prepare = Callable[[FloatArray], FloatArray]
+
+
+def check_at_least_one(config: Any, *names: str) -> None:
+    """Settings that count something.
+
+    Raises:
+        ConfigError: one of them is below 1.
+    """
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ConfigError(f"{name}: expected at least 1, found {getattr(config, name)}")
 
 
 def flat_features(records: FloatArray) -> FloatArray:
@@ -18,12 +36,38 @@ def flat_features(records: FloatArray) -> FloatArray:
     return np.concatenate([flat, spectrum], axis=1).astype(np.float32)
 
 
+def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Records and labels of up to `draws` releases of the training records, `at_most` records in all.
+
+    A release is taken whole as long as it fits; where not even the first does, it is a random part of it. What comes out the same
+    at another draw, as originals do, is taken once.
+    """
+    first = task.released_train(0)
+    n = len(first)
+    rows: IntArray = np.sort(rng.permutation(n)[:at_most]) if n > at_most else np.arange(n)
+    releases = [first[rows]]
+    for draw in range(1, min(draws, at_most // n)):
+        another = task.released_train(draw)
+        if np.array_equal(another, first):
+            break
+        releases.append(another)
+    return np.concatenate(releases), np.tile(task.train_labels[rows], len(releases))
+
+
+def principal_components(vectors: FloatArray, components: int, rng: np.random.Generator) -> Prepare:
+    """The projection of standardised vectors onto their first principal components."""
+    number = min(components, *vectors.shape)
+    seed = int(rng.integers(2**31))
+    prepare: Prepare = make_pipeline(StandardScaler(), PCA(number, random_state=seed)).fit(vectors).transform
+    return prepare
+
+
 @dataclass(frozen=True, slots=True)
 class FlatAdversary:
     """A fitted scikit-learn classifier behind whatever its vectors were prepared by."""
 
     model: Any  # has `classes_` and `predict_proba`
-    prepare: Callable[[FloatArray], FloatArray]
+    prepare: Prepare
     n_classes: int
 
     def probabilities(self, records: FloatArray) -> DoubleArray:

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from pass_core.attacks._flat import FlatAdversary, flat_features
+from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, stacked_releases
 from pass_core.attacks.base import AttackTask
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
@@ -21,10 +21,11 @@ class LogisticRegressionConfig:
 
     iterations: int = 100
     inverse_regularisation: float = 1.0
+    draws: int = 4  # releases that are stacked,
+    records: int = 60_000  # so many records at most in all
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise ConfigError(f"iterations: expected at least 1, found {self.iterations}")
+        check_at_least_one(self, "iterations", "draws", "records")
         if self.inverse_regularisation <= 0:
             raise ConfigError(f"inverse_regularisation: expected above 0, found {self.inverse_regularisation}")
 
@@ -39,14 +40,14 @@ class LogisticRegressionAttack:
     def learn(
         self, task: AttackTask, config: LogisticRegressionConfig, rng: np.random.Generator, on_epoch: OnEpoch
     ) -> FlatAdversary:
-        del rng  # the fit is convex: nothing to draw
+        records, labels = stacked_releases(task, config.draws, config.records, rng)
         scaler = StandardScaler()
-        train = scaler.fit_transform(flat_features(task.released_train(0)))
+        train = scaler.fit_transform(flat_features(records))
         model = LogisticRegression(max_iter=config.iterations, C=config.inverse_regularisation, tol=1e-3)
         with warnings.catch_warnings():
             # An attack is as long as its budget, which the report states: stopping at it is no fault.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(train, task.train_labels)
+            model.fit(train, labels)
         on_epoch(Epoch(1, 1, {}))
         return FlatAdversary(model, scaler.transform, task.n_classes)
 

@@ -1,8 +1,8 @@
 """The paper's probing attack: a medium network trained on fresh draws every epoch, from scratch or from originals' weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,17 +12,30 @@ from torch.nn import functional as F
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.epochs import OnEpoch
-from pass_core.networks import NetworkKind, build_network
+from pass_core.errors import ConfigError
+from pass_core.networks import NetworkKind, Widths, build_network
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.training import OptimiserConfig, minimise
 
+Start = Literal["scratch", "originals"]
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig(OptimiserConfig):
-    """The attacker's own training; the network is the paper's classifier for the shape of the records."""
+    """The attacker's own training; the network is the paper's classifier for the shape of the records.
+
+    `start: originals` learns from originals first, for as many epochs, and goes on from there with what is released.
+    """
 
     network: NetworkKind = "auto"
+    start: Start = "scratch"
+
+    def __post_init__(self) -> None:
+        OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
+        for name, allowed in (("network", NetworkKind), ("start", Start)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ConfigError(f"{name}: expected one of {', '.join(get_args(allowed))}, found {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -44,13 +57,25 @@ class NetworkAttack:
     summary: ClassVar[str] = "the paper's probing attack: a medium network, fresh draws every epoch"
     config_type: ClassVar[type[NetworkConfig]] = NetworkConfig
     needs_pool: ClassVar[bool] = False
+    widths: ClassVar[Widths] = Widths(hidden=(512, 256))
 
     def learn(self, task: AttackTask, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> NetworkAdversary:
         generator = torch_generator(rng)
         shape = tuple(task.released_train(0).shape[1:])
-        network = build_network(config.network, shape, task.n_classes, generator, hidden=(512, 256))
-        train_classifier(network, task.released_train, task.train_labels, config, generator, on_epoch)
+        network = build_network(config.network, shape, task.n_classes, generator, self.widths)
+        phases = [task.released_train]
+        if config.start == "originals" and task.original_train is not None:
+            originals = task.original_train
+            phases.insert(0, lambda _: originals)
+        for number, records in enumerate(phases):
+            told = _as_part(on_epoch, number, len(phases))
+            train_classifier(network, records, task.train_labels, config, generator, told)
         return NetworkAdversary(network)
+
+
+def _as_part(on_epoch: OnEpoch, number: int, parts: int) -> OnEpoch:
+    """Epochs of one of several trainings in a row, told as epochs of the whole."""
+    return lambda epoch: on_epoch(replace(epoch, number=epoch.number + number * epoch.total, total=epoch.total * parts))
 
 
 def train_classifier(

@@ -1,0 +1,59 @@
+"""Boosted trees on principal components: an attack that takes thresholds and interactions where a linear one takes sums."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, principal_components, stacked_releases
+from pass_core.attacks.base import AttackTask
+from pass_core.epochs import Epoch, OnEpoch
+from pass_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class GradientBoostingConfig:
+    """An iteration grows one tree per class, so records and components are what keeps many classes affordable."""
+
+    iterations: int = 30
+    learning_rate: float = 0.1
+    leaves: int = 15
+    components: int = 32
+    draws: int = 4  # releases that are stacked,
+    records: int = 40_000  # so many records at most in all
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "iterations", "components", "draws", "records")
+        if self.leaves < 2:
+            raise ConfigError(f"leaves: expected at least 2, found {self.leaves}")
+        if not 0 < self.learning_rate <= 1:
+            raise ConfigError(f"learning_rate: expected above 0 and at most 1, found {self.learning_rate}")
+
+
+class GradientBoostingAttack:
+    """Histogram gradient boosting; the number of trees is fixed, nothing is held out to stop them."""
+
+    summary: ClassVar[str] = "boosted trees on principal components"
+    config_type: ClassVar[type[GradientBoostingConfig]] = GradientBoostingConfig
+    needs_pool: ClassVar[bool] = False
+
+    def learn(
+        self, task: AttackTask, config: GradientBoostingConfig, rng: np.random.Generator, on_epoch: OnEpoch
+    ) -> FlatAdversary:
+        records, labels = stacked_releases(task, config.draws, config.records, rng)
+        vectors = flat_features(records)
+        prepare = principal_components(vectors, config.components, rng)
+        model = HistGradientBoostingClassifier(
+            max_iter=config.iterations,
+            learning_rate=config.learning_rate,
+            max_leaf_nodes=config.leaves,
+            early_stopping=False,
+            random_state=int(rng.integers(2**31)),
+        )
+        model.fit(prepare(vectors), labels)
+        on_epoch(Epoch(1, 1, {}))
+        return FlatAdversary(model, prepare, task.n_classes)
+
+
+ATTACK = GradientBoostingAttack()

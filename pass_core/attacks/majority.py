@@ -1,0 +1,42 @@
+"""The baseline: always the training set's class shares, without a look at the record."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray, FloatArray
+from pass_core.epochs import Epoch, OnEpoch
+from pass_core.metrics import class_shares
+
+
+@dataclass(frozen=True, slots=True)
+class MajorityConfig:
+    """Nothing can be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class MajorityAdversary:
+    """Says the same of every record."""
+
+    shares: DoubleArray  # (classes,)
+
+    def probabilities(self, records: FloatArray) -> DoubleArray:
+        return np.tile(self.shares, (len(records), 1))
+
+
+class MajorityAttack:
+    """Guesses the commonest class."""
+
+    summary: ClassVar[str] = "baseline: the training set's class shares, whatever the record"
+    config_type: ClassVar[type[MajorityConfig]] = MajorityConfig
+    needs_pool: ClassVar[bool] = False
+
+    def learn(self, task: AttackTask, config: MajorityConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> MajorityAdversary:
+        del config, rng
+        on_epoch(Epoch(1, 1, {}))
+        return MajorityAdversary(class_shares(task.train_labels, task.n_classes))
+
+
+ATTACK = MajorityAttack()

@@ -1,0 +1,77 @@
+"""Nearest neighbours on principal components: the attack without a model, which is consistent for whatever is released."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from pass_core.attacks._flat import Prepare, check_at_least_one, flat_features, principal_components, stacked_releases
+from pass_core.attacks._released import RecordNumbers
+from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.epochs import Epoch, OnEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class NearestNeighboursConfig:
+    """`neighbours` is k."""
+
+    neighbours: int = 15
+    components: int = 32
+    draws: int = 4  # releases that are stacked,
+    records: int = 60_000  # so many records at most in all
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "neighbours", "components", "draws", "records")
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourAdversary:
+    """Distinct training points with the classes that they were seen with."""
+
+    search: NearestNeighbors
+    counts: DoubleArray  # (points, classes)
+    neighbours: int
+    prepare: Prepare
+
+    def probabilities(self, records: FloatArray) -> DoubleArray:
+        distinct, places = _distinct(records)
+        points = self.prepare(flat_features(distinct))
+        met = self.search.kneighbors(points, min(self.neighbours, len(self.counts)), return_distance=False)
+        sightings = self.counts.sum(axis=1)[met]  # (m, k)
+        before = np.cumsum(sightings, axis=1) - sightings
+        told: DoubleArray = np.zeros((len(points), self.counts.shape[1]))
+        for place in range(met.shape[1]):
+            told += np.where(before[:, place, None] < self.neighbours, self.counts[met[:, place]], 0.0)
+        shares: DoubleArray = (told / told.sum(axis=1, keepdims=True))[places]
+        return shares
+
+
+class NearestNeighboursAttack:
+    """k nearest neighbours, where a point seen several times counts as often: of a pool's donor, all sightings count."""
+
+    summary: ClassVar[str] = "k nearest neighbours on principal components"
+    config_type: ClassVar[type[NearestNeighboursConfig]] = NearestNeighboursConfig
+    needs_pool: ClassVar[bool] = False
+
+    def learn(
+        self, task: AttackTask, config: NearestNeighboursConfig, rng: np.random.Generator, on_epoch: OnEpoch
+    ) -> NeighbourAdversary:
+        records, labels = stacked_releases(task, config.draws, config.records, rng)
+        prepare = principal_components(flat_features(records), config.components, rng)
+        distinct, places = _distinct(records)
+        counts: DoubleArray = np.zeros((len(distinct), task.n_classes))
+        np.add.at(counts, (places, labels), 1.0)
+        search = NearestNeighbors(algorithm="brute").fit(prepare(flat_features(distinct)))
+        on_epoch(Epoch(1, 1, {}))
+        return NeighbourAdversary(search, counts, config.neighbours, prepare)
+
+
+def _distinct(records: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Every record once, and the place of each among them; by their bytes, before arithmetic rounds copies apart."""
+    places = RecordNumbers().number(records)
+    return records[np.unique(places, return_index=True)[1]], places
+
+
+ATTACK = NearestNeighboursAttack()

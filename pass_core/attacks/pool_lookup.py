@@ -1,0 +1,49 @@
+"""The attacker that a finite pool admits: writes down which class every released record came from, and looks it up."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pass_core.attacks._released import LookupAdversary, RecordNumbers
+from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray
+from pass_core.epochs import Epoch, OnEpoch
+from pass_core.errors import ConfigError
+from pass_core.metrics import class_shares
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLookupConfig:
+    """`draws` releases of the training records are written down."""
+
+    draws: int = 8
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ConfigError(f"draws: expected at least 1, found {self.draws}")
+
+
+class PoolLookupAttack:
+    """Counts classes by released record; knows neither the channel nor what a record looks like."""
+
+    summary: ClassVar[str] = "remembers which class every released donor came from, over several releases"
+    config_type: ClassVar[type[PoolLookupConfig]] = PoolLookupConfig
+    needs_pool: ClassVar[bool] = True
+
+    def learn(self, task: AttackTask, config: PoolLookupConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> LookupAdversary:
+        del rng  # nothing to draw
+        numbers = RecordNumbers()
+        seen = []
+        for draw in range(config.draws):
+            seen.append(numbers.number(task.released_train(draw)))
+            on_epoch(Epoch(draw + 1, config.draws, {}))
+        counts: DoubleArray = np.zeros((len(numbers.known), task.n_classes))
+        np.add.at(counts, (np.concatenate(seen), np.tile(task.train_labels, config.draws)), 1 / config.draws)
+        prior = class_shares(task.train_labels, task.n_classes)
+        # As if every donor had been shown for one average record more: few sightings make nobody certain.
+        table = (counts + prior) / (counts.sum(axis=1, keepdims=True) + 1)
+        return LookupAdversary(numbers, table, prior)
+
+
+ATTACK = PoolLookupAttack()
