@@ -130,24 +130,26 @@ def compare_with_null(
     rng: np.random.Generator,
     permutations: int = 200,
     known: IntArray | None = None,
+    released: bool = False,
 ) -> tuple[NullComparison, dict[int, NullComparison]]:
     """I(X';S), or I(X';S|K) for an attacker who knows K, against classes dealt out anew over the units.
+
+    Where K is released, too, the figure is I(X',K;S): what K tells alone counts.
 
     Returns:
         The figure, and I(X';S|K=k) for every class k that occurs.
     """
     side = np.zeros(len(labels), dtype=np.int64) if known is None else known
     n_classes, n_known = int(labels.max()) + 1, int(side.max()) + 1
-    figures = np.concatenate(
-        [
-            _information(table.reshape(len(dealt), n_known, n_classes, -1))
-            for dealt in _dealt(labels, units, rng, permutations, max(1, TABLE_CELLS // (n_classes * n_known * sums.pool_size)))
-            for table in [_tables(sums, dealt, side, n_classes, n_known)]
-        ]
-    )  # (permutations + 1, known) masses times information
+    parts, alone = [], []
+    for dealt in _dealt(labels, units, rng, permutations, max(1, TABLE_CELLS // (n_classes * n_known * sums.pool_size))):
+        tables = _tables(sums, dealt, side, n_classes, n_known).reshape(len(dealt), n_known, n_classes, -1)
+        parts.append(_information(tables))
+        alone.append(_information(tables.sum(axis=3).swapaxes(1, 2)[:, None])[:, 0])  # I(K;S)
+    figures = np.concatenate(parts)  # (permutations + 1, known) masses times information
     shares = np.bincount(side, minlength=n_known) / len(side)
-    each = {k: _compared(figures[:, k] / shares[k]) for k in np.flatnonzero(shares).tolist()}
-    return _compared(figures.sum(axis=1)), each
+    each = {k: compared(figures[:, k] / shares[k]) for k in np.flatnonzero(shares).tolist()}
+    return compared(figures.sum(axis=1) + (np.concatenate(alone) if released else 0.0)), each
 
 
 def _dealt(labels: IntArray, units: Units, rng: np.random.Generator, permutations: int, at_once: int) -> Iterator[IntArray]:
@@ -183,8 +185,8 @@ def _information(tables: DoubleArray) -> DoubleArray:
     return information
 
 
-def _compared(figures: DoubleArray) -> NullComparison:
-    """The first figure against the others."""
+def compared(figures: DoubleArray) -> NullComparison:
+    """The first figure against the others, which are what it is when there is nothing to find."""
     found, null = float(figures[0]), figures[1:]
     mean, deviation = float(null.mean()), float(null.std(ddof=1))
     reached = int((null >= found - 1e-12).sum())

@@ -10,7 +10,7 @@ from pass_core.audit.attributes import Attacked, RngFor
 from pass_core.audit.exactly import ExactPass, information, known_pairs
 from pass_core.audit.findings import Information, SideInformation, Subgroup
 from pass_core.audit.settings import Depth
-from pass_core.audit.subject import Subject
+from pass_core.audit.subject import ReleasedColumn, Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.metrics import Scoring, hits_of, majority_class
 from pass_core.statistics import Blocks, Estimate
@@ -24,15 +24,18 @@ def find_conditional(
     """What the classes of every other attribute change for this one."""
     attribute = attacked.attribute
     pairs = {known.name for private, known in known_pairs(subject) if private.name == attribute.name}
+    columns = {one.attribute.name: one for one in subject.columns}
     subgroups: list[Subgroup] = []
     side: list[SideInformation] = []
-    for known in subject.attributes:
-        if known.name in subject.combines or known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
+    for known in subject.known():
+        if known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
             continue
         hits, whole, each = (
             _knowing(subject, passed, attacked, known, depth, rng_for) if known.name in pairs else (None, None, {})
         )
-        if hits is not None:
+        if hits is not None and known.name in columns:
+            side.append(_beside(subject, attacked, columns[known.name], hits, whole))
+        elif hits is not None:
             side.append(_side_information(subject, attacked, known, hits, whole))
         if known.n_classes <= MOST_SUBGROUPS:
             subgroups += _subgroups(subject, attacked, known, None if passed is None else hits, each, depth)
@@ -88,7 +91,28 @@ def _side_information(
     labels, side = attacked.scoring.labels, subject.labels("test", known.name)
     guessed = (_guess_knowing(subject, attacked.attribute, known)[side] == labels).astype(np.float64)
     accuracy = attacked.scoring.accuracy(hits)
-    return SideInformation(known.name, float(guessed.mean()), accuracy, _gain(attacked.scoring, hits, guessed), told)
+    return SideInformation(known.name, False, float(guessed.mean()), accuracy, _gain(attacked.scoring, hits, guessed), told)
+
+
+def _beside(
+    subject: Subject, attacked: Attacked, column: ReleasedColumn, hits: DoubleArray, told: Information | None
+) -> SideInformation:
+    """A column that left with the record: the worse of what its very value tells alone and what both tell together."""
+    attribute, scoring = attacked.attribute, attacked.scoring
+    alone = _lookup_hits(column, subject.labels("train", attribute.name), scoring)
+    worse = alone if alone.mean() > hits.mean() else hits
+    name = column.attribute.name
+    return SideInformation(name, True, float(alone.mean()), scoring.accuracy(worse), scoring.nag(worse), told)
+
+
+def _lookup_hits(column: ReleasedColumn, labels: IntArray, scoring: Scoring) -> DoubleArray:
+    """Hits of who guesses the commonest class among training records of the same value, of a new value the commonest of all."""
+    n_values = int(max(column.train_values.max(), column.test_values.max())) + 1
+    counts = np.zeros((n_values, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (column.train_values, labels), 1)
+    guesses = np.where(counts.any(axis=1), counts.argmax(axis=1), scoring.guess)
+    hits: DoubleArray = (guesses[column.test_values] == scoring.labels).astype(np.float64)
+    return hits
 
 
 def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate | None:

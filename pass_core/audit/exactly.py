@@ -32,15 +32,19 @@ class ExactPass:
 
 
 def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
-    """Private attributes with what an attacker may know beside the release, where it does not settle the matter alone."""
+    """Private attributes with what an attacker may know beside the release, where it does not settle the matter alone.
+
+    A column that left with the release may settle it: that is the release's doing.
+    """
     pairs = []
+    released = [one.attribute for one in subject.columns]
     for private in with_role(subject.attributes, "private"):
-        for known in subject.attributes:
-            if known.name in (private.name, *subject.combines.get(private.name, ())) or known.name in subject.combines:
+        for known in subject.known():
+            if known.name in (private.name, *subject.combines.get(private.name, ())):
                 continue
             labels = [subject.labels("test", name) for name in (known.name, private.name)]
             settled = len(np.unique(combinations(labels))) == len(np.unique(labels[0]))
-            if not settled and private.n_classes * known.n_classes <= MOST_COMBINATIONS:
+            if known in released or (not settled and private.n_classes * known.n_classes <= MOST_COMBINATIONS):
                 pairs.append((private, known))
     return pairs
 
@@ -110,14 +114,14 @@ def information(
     rng: np.random.Generator,
     known: Attribute | None = None,
 ) -> tuple[Information, dict[int, Information]]:
-    """I(X';A), or I(X';A|known) and its part within every known class, each beside its null."""
+    """I(X';A), or I(X';A|known) and its part within every known class, each beside its null; I(X',K;A) of a released column K."""
     rows, test = passed.rows, subject.test
     labels = subject.labels("test", attribute.name)[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful") if a.name != attribute.name]
     side = None if known is None else subject.labels("test", known.name)[rows]
     units = choose_units(labels, useful, test.persons[rows], test.blocks[rows])
-    whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side)
-
+    released = known is not None and known.name in {one.attribute.name for one in subject.columns}
+    whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side, released)
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
 
 

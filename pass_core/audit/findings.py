@@ -91,13 +91,14 @@ class Subgroup:
 
 @dataclass(frozen=True, slots=True)
 class SideInformation:
-    """An attacker who knows another attribute of the record beside its release."""
+    """An attacker who knows another attribute of the record, or a column that left with it, beside its release."""
 
     known: str
-    guess: float  # accuracy from the known attribute alone
+    released: bool  # a column that left as it was: what it tells alone counts as told by the release
+    guess: float  # accuracy from the known one alone
     accuracy: Estimate  # with the release
-    nag: Estimate | None  # of what the release adds; None where originals add nothing
-    information: Information | None  # I(X';A|known)
+    nag: Estimate | None  # of what the release adds, None where originals add nothing; of a released column of both together
+    information: Information | None  # I(X';A|known); of a released column I(X',known;A)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Linkage:
     person: Estimate  # the person of the best candidate is right
     person_chance: float
     bundles: tuple[Bundles, ...]
-    repeated_draws: tuple[RepeatedDraws, ...]  # empty without a pool
+    repeated_draws: tuple[RepeatedDraws, ...]  # empty where records were released once and nobody knows P(x'|x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,30 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """How far new records are from those of the labelled audit, beside what chance gives."""
+
+    name: str  # the threshold's name in params.yaml
+    found: float
+    null_mean: float
+    null_deviation: float
+    p_value: float
+    excess: float
+    unit: str  # person, recording or record: what was dealt out between the two sides
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """What stands for attacks on records whose classes nobody knows; the other figures are the labelled audit's."""
+
+    records: int
+    labelled_audit: str  # SHA-256 of the audit.json that is relied on
+    labelled_time: str  # when that audit was made
+    drift: tuple[Drift, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One demand of the verdict."""
 
@@ -260,3 +285,4 @@ class AuditFindings:
     donors: Donors | None
     replay: Replay | None
     not_promised: tuple[str, ...]
+    unlabelled: Unlabelled | None = None  # where the audited records carry no labels

@@ -72,7 +72,13 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
     gallery = _Gallery.drawn(subject.test, depth.gallery, rng_for("linkage", "gallery"))
     repeated: tuple[RepeatedDraws, ...] = ()
     if subject.substitution is None:
-        record, person = _by_nearest(subject, gallery)
+        releases = (subject.released_test, *subject.repeated_test)
+        numbers = sorted({1, *(number for number in depth.draws if number <= len(releases))})
+        found = [
+            RepeatedDraws(n, *shares) for n, shares in zip(numbers, _by_nearest(subject, gallery, releases, numbers), strict=True)
+        ]
+        record, person = found[0].record, found[0].person
+        repeated = tuple(found) if subject.repeated_test else ()
     else:
         p = _probabilities(subject.test, subject.substitution, gallery.rows)
         log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
@@ -108,26 +114,37 @@ def _repeated_draws(
 def _by_likelihood(
     gallery: _Gallery, log_p: FloatArray, draws: IntArray, numbers: Sequence[int]
 ) -> list[tuple[Estimate, Estimate]]:
-    """Records and persons found again after the first `numbers` of the draws (k, gallery): likelihoods multiply."""
-    found = np.empty((len(numbers), 2, len(gallery)))
-    for own in gallery.parts():
-        scores = np.zeros((len(own), len(gallery)))
-        for number, donors in enumerate(draws[:, own], start=1):
-            scores += log_p[donors]
-            if number in numbers:
-                found[numbers.index(number), :, own] = np.stack(gallery.hits(scores, own), axis=1)
-    return [(gallery.share(record), gallery.share(person)) for record, person in found]
+    """After some of the draws (k, gallery): likelihoods multiply."""
+    return _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], len(draws), numbers)
 
 
-def _by_nearest(subject: Subject, gallery: _Gallery) -> tuple[Estimate, Estimate]:
-    """By distance in feature space, every feature in units of its spread over the gallery."""
+def _by_nearest(
+    subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray], numbers: Sequence[int]
+) -> list[tuple[Estimate, Estimate]]:
+    """After some of the releases: squared distances add up, every feature in units of its spread over the gallery."""
     flat = subject.test.records.features[gallery.rows].reshape(len(gallery), -1).astype(np.float64)
     spread = flat.std(axis=0)
     centre, scale = flat.mean(axis=0), np.where(spread > 0, spread, 1.0)
     originals = (flat - centre) / scale
-    released = (subject.released_test[gallery.rows].reshape(len(gallery), -1) - centre) / scale
     lengths = (originals**2).sum(axis=1)
-    found = np.empty((2, len(gallery)))
+
+    def nearness(number: int, own: IntArray) -> DoubleArray:
+        released = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
+        near: DoubleArray = 2 * released @ originals.T - lengths
+        return near
+
+    return _found_again(gallery, nearness, len(releases), numbers)
+
+
+def _found_again(
+    gallery: _Gallery, scores_of: Callable[[int, IntArray], np.ndarray], draws: int, numbers: Sequence[int]
+) -> list[tuple[Estimate, Estimate]]:
+    """Records and persons found again after the first `numbers` of the draws, whose scores (released, gallery) add up."""
+    found = np.empty((len(numbers), 2, len(gallery)))
     for own in gallery.parts():
-        found[:, own] = gallery.hits(2 * released[own] @ originals.T - lengths, own)
-    return gallery.share(found[0]), gallery.share(found[1])
+        scores = np.zeros((len(own), len(gallery)))
+        for number in range(draws):
+            scores += scores_of(number, own)
+            if number + 1 in numbers:
+                found[numbers.index(number + 1), :, own] = np.stack(gallery.hits(scores, own), axis=1)
+    return [(gallery.share(record), gallery.share(person)) for record, person in found]

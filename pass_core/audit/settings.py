@@ -49,6 +49,21 @@ class Thresholds:
     replayed_seeds_at_most: Limit = Limit(
         0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
     )
+    feature_drift_at_most: Limit = Limit(
+        0.10,
+        "Records without labels are told from the audited ones by their features at most 0.1 of AUC better than chance: what the "
+        "labelled audit found then still speaks of them.",
+    )
+    entropy_drift_at_most: Limit = Limit(
+        0.25,
+        "Nats above chance: records without labels are spread over at most a quarter more or fewer donors than audited ones.",
+    )
+    exposure_drift_at_most: Limit = Limit(
+        0.10, "Above chance, at most one release in ten shows another donor than it would have among the audited records."
+    )
+    usage_drift_at_most: Limit = Limit(
+        0.02, "The donors drawn are those that P(x'|x) asks for, up to chance; a fiftieth more is a fault in the draws."
+    )
 
     def __post_init__(self) -> None:
         for name in (
@@ -57,6 +72,9 @@ class Thresholds:
             "membership_auc_at_most",
             "reidentified_at_most",
             "significance",
+            "feature_drift_at_most",
+            "exposure_drift_at_most",
+            "usage_drift_at_most",
         ):
             if getattr(self, name).value > 1:
                 raise ConfigError(f"{name}: expected between 0 and 1, found {getattr(self, name).value}")

@@ -40,6 +40,15 @@ class Substitution:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedColumn:
+    """A column that left beside the payload, so that every attacker knows it."""
+
+    attribute: Attribute  # its values in few classes; the records hold the labels under its name
+    train_values: IntArray  # (n,) a number for every value itself, the same in both splits
+    test_values: IntArray  # (m,)
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Everything an audit needs to know."""
 
@@ -52,10 +61,16 @@ class Subject:
     learnt_from: IntArray | None = None  # rows of train that the protector learnt from; None: unknown
     own_adversaries: Mapping[str, Adversary] = field(default_factory=dict)  # attribute -> whom the protector was trained against
     combines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attribute -> those whose combination it is
+    columns: tuple[ReleasedColumn, ...] = ()  # that left beside the payload
+    repeated_test: tuple[FloatArray, ...] = ()  # further releases of the test records, where they were released several times
 
     def labels(self, split: Split, name: str) -> IntArray:
         """Classes of an attribute."""
         return (self.train if split == "train" else self.test).records.labels[name]
+
+    def known(self) -> tuple[Attribute, ...]:
+        """What an attacker may know of a record beside its payload: other attributes, and the columns that left with it."""
+        return (*(a for a in self.attributes if a.name not in self.combines), *(one.attribute for one in self.columns))
 
     def single(self, role: Role) -> tuple[Attribute, ...]:
         """The attributes of a role that are no combinations."""

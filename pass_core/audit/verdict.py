@@ -81,6 +81,18 @@ def _nag_checks(row: AttributeFindings, thresholds: Thresholds) -> Iterator[Chec
             f"private attribute {row.name}: NAG {_percent(figures[worst])} under {worst}, at most {limit.value:.1%} allowed",
             limit.reason,
         )
+        for side in row.side_information:
+            if side.released and side.nag is not None:
+                yield Check(
+                    "private_nag_at_most",
+                    f"{row.name}, with column {side.known}",
+                    side.nag.high,
+                    limit.value,
+                    side.nag.high <= limit.value,
+                    f"private attribute {row.name} from the release and column {side.known}, which left with it: NAG "
+                    f"{_percent(side.nag)}, at most {limit.value:.1%} allowed",
+                    limit.reason,
+                )
         yield from _worst_subgroup(row, thresholds)
     if row.role == "useful":
         limit = thresholds.useful_nag_at_least
@@ -161,7 +173,8 @@ def _suspicions(row: AttributeFindings, strangers: Strangers | None) -> Iterator
     if row.exact is not None:
         yield from null_of(row.name, row.exact.information)
         for known in row.side_information:
-            yield from null_of(f"{row.name}, when {known.known} is known", known.information)
+            how = f"with column {known.known}" if known.released else f"when {known.known} is known"
+            yield from null_of(f"{row.name}, {how}", known.information)
         for subgroup in row.subgroups:
             yield from null_of(f"{row.name} in a subgroup of {subgroup.attribute}", subgroup.information)
         for stranger in strangers.attributes if strangers else ():

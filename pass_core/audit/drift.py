@@ -1,0 +1,201 @@
+"""Whether new records, whose classes nobody knows, are like those that a labelled audit was made of.
+
+Four figures, each beside what chance gives: whether records can be told apart by their features, how much sharper or wider the
+rows of P(x'|x) have become, how far donors' exposure has moved, and whether the donors drawn are those that P(x'|x) asks for.
+Chance is found by dealing records out anew between the two sides, by whole persons where there are enough of them: a few new
+people always differ from other people, and that is no drift. Records of either side depend on each other within a person.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from pass_core.attacks._flat import flat_features
+from pass_core.audit.findings import Check, Drift
+from pass_core.audit.settings import Thresholds
+from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.errors import AuditError
+from pass_core.nulls import compared
+from pass_core.substitution import Channel
+
+RECORDS = 2000  # at most, of each side: the tables of all pairs fit into memory, and an AUC is known to 0.01
+FEWEST_RECORDS = 20  # of each side: fewer cannot show any drift, which would look like none
+FEWEST_DEALS = 10_000  # ways to deal units out: fewer could not make any figure unlikely enough to count
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Records of one side: those that the labelled audit was made of, or the new ones."""
+
+    features: FloatArray  # (n, *shape)
+    persons: IntArray  # (n,)
+    blocks: IntArray  # (n,) records with one number depend on each other
+    channel: Callable[[IntArray], Channel] | None  # P(x'|x) of these rows; None for methods without a pool
+    drawn: IntArray | None = None  # (n,) donors that were drawn for them, where any were
+
+    def sampled(self, rng: np.random.Generator) -> "Side":
+        """At most `RECORDS` of them."""
+        rows = np.sort(rng.permutation(len(self.features))[:RECORDS])
+        channel, drawn = self.channel, self.drawn
+        return Side(
+            self.features[rows],
+            self.persons[rows],
+            self.blocks[rows],
+            None if channel is None else lambda chosen: channel(rows[chosen]),
+            None if drawn is None else drawn[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Deals:
+    """Which records are new: truly, first, and in deals that chance might as well have made."""
+
+    unit: str
+    units: int
+    possible: float  # ways to deal
+    is_new: BoolArray  # (permutations + 1, n)
+
+    @classmethod
+    def of(cls, reference: Side, new: Side, permutations: int, rng: np.random.Generator) -> "_Deals":
+        """Over persons, or over recordings or records where there are too few of them to be sure of anything."""
+        for unit, groups in (("person", "persons"), ("recording", "blocks"), ("record", None)):
+            sides = [np.arange(len(s.features)) if groups is None else getattr(s, groups) for s in (reference, new)]
+            # Somebody who is on both sides counts as two units, one on each.
+            numbers = [np.unique(side, return_inverse=True)[1] for side in sides]
+            first, second = (int(side.max()) + 1 for side in numbers)
+            possible = math.comb(first + second, second)
+            if possible >= FEWEST_DEALS:
+                break
+        unit_of = np.concatenate([numbers[0], first + numbers[1]])
+        true = np.arange(first + second) >= first
+        dealt = np.stack([true, *(rng.permutation(true) for _ in range(permutations))])
+        return cls(unit, first + second, float(possible), dealt[:, unit_of])
+
+    def drift(self, name: str, figures: DoubleArray) -> Drift:
+        """The true deal's figure beside those of the others."""
+        told = compared(figures)
+        # No test over so few deals can be surer than one in all of them.
+        p_value = max(told.p_value, 1 / self.possible)
+        return Drift(name, told.found, told.mean, told.deviation, p_value, told.excess, self.unit, self.units)
+
+
+def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:
+    """Every figure that can be computed; those of donors need a pool, that of draws needs draws.
+
+    Args:
+        reference: records that are no donors themselves, such as the hold-out: a donor may meet itself, which nobody new can.
+    """
+    for side, which in ((reference, "audited"), (new, "new")):
+        if len(side.features) < FEWEST_RECORDS:
+            raise AuditError(f"drift: expected at least {FEWEST_RECORDS} {which} records, found {len(side.features)}")
+    if reference.features.shape[1:] != new.features.shape[1:]:
+        raise AuditError(
+            f"drift: expected features of shape {reference.features.shape[1:]}, found {new.features.shape[1:]}: use the same extractor"
+        )
+    reference, new = reference.sampled(rng_for("drift", "reference")), new.sampled(rng_for("drift", "new"))
+    deals = _Deals.of(reference, new, permutations, rng_for("drift", "deals"))
+    found = [deals.drift("feature_drift_at_most", _told_apart(reference.features, new.features, deals.is_new))]
+    if reference.channel is None or new.channel is None:
+        return tuple(found)
+    rows = [_rows(side.channel, side.features) for side in (reference, new) if side.channel is not None]
+    p = np.concatenate(rows)
+    found.append(deals.drift("entropy_drift_at_most", _entropy_distances(p, deals.is_new)))
+    found.append(deals.drift("exposure_drift_at_most", _exposure_distances(p, deals.is_new)))
+    if new.drawn is not None:
+        figures = _usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage"))
+        told = compared(figures)
+        n = len(new.features)
+        name = "usage_drift_at_most"
+        found.append(Drift(name, told.found, told.mean, told.deviation, told.p_value, told.excess, "record", n))
+    return tuple(found)
+
+
+def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
+    """(deals,) AUC of telling the sides apart by which one a record is more alike, itself left out.
+
+    Alike is a Gaussian of the distance, which sees differences of any form; its width is the usual distance of two records.
+    """
+    flat = [flat_features(side).astype(np.float64) for side in (reference, new)]
+    spread = flat[0].std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    records = torch.from_numpy(np.concatenate(flat) / scale).float()
+    squared = torch.cdist(records, records).square_()
+    alike = torch.exp(-squared / squared.median().clamp_min(1e-12))
+    alike.fill_diagonal_(0.0)
+    dealt = torch.from_numpy(is_new).float()
+    to_new, to_all = dealt @ alike, alike.sum(dim=1)
+    n_new = dealt.sum(dim=1, keepdim=True)
+    n_old = dealt.shape[1] - n_new
+    score = to_new / (n_new - dealt).clamp_min(1.0) - (to_all - to_new) / (n_old - (1 - dealt)).clamp_min(1.0)
+    ranks = stats.rankdata(score.numpy(), axis=1)
+    above, below = is_new.sum(axis=1), (~is_new).sum(axis=1)
+    areas: DoubleArray = ((ranks * is_new).sum(axis=1) - above * (above + 1) / 2) / (above * below)
+    return areas
+
+
+def _rows(channel: Callable[[IntArray], Channel], features: FloatArray) -> FloatArray:
+    return np.concatenate([p for _, p in channel(np.arange(len(features))).blocks(features)])
+
+
+def _entropy_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
+    """(deals,) how far apart the sides' row entropies are, nats per record: the area between their distribution functions."""
+    entropies = torch.special.entr(torch.from_numpy(p)).sum(dim=1, dtype=torch.float64).numpy()
+    order = np.argsort(entropies)
+    dealt = is_new[:, order]
+    steps = dealt / dealt.sum(axis=1, keepdims=True) - ~dealt / (~dealt).sum(axis=1, keepdims=True)
+    distances: DoubleArray = np.abs(np.cumsum(steps, axis=1)[:, :-1]) @ np.diff(entropies[order])
+    return distances
+
+
+def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
+    """(deals,) total variation between the sides' shares of donors: so many releases show other donors than they would."""
+    dealt, rows = torch.from_numpy(is_new).float(), torch.from_numpy(p)
+    to_new, to_all = (dealt @ rows).double(), rows.sum(dim=0, dtype=torch.float64)
+    n_new = dealt.sum(dim=1, keepdim=True).double()
+    difference = to_new / n_new - (to_all - to_new) / (len(rows) - n_new)
+    distances: DoubleArray = difference.abs().sum(dim=1).numpy() / 2
+    return distances
+
+
+def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.Generator) -> DoubleArray:
+    """(draws + 1,) total variation between how often donors were drawn and what P(x'|x) asks for; then of fresh draws."""
+    words = uniform_words(rng, draws * len(p)).reshape(draws, len(p))
+    every = np.concatenate([drawn[None], inverse_cdf(p, words)])
+    expected = p.mean(axis=0, dtype=np.float64)
+    shares = np.stack([np.bincount(donors, minlength=len(expected)) / len(p) for donors in every])
+    distances: DoubleArray = np.abs(shares - expected).sum(axis=1) / 2
+    return distances
+
+
+SENTENCES = {
+    "feature_drift_at_most": "new records are told from the audited ones by their features with AUC {found:.3f}, chance gives {mean:.3f}",
+    "entropy_drift_at_most": "rows of P(x'|x) are {found:.3f} nats sharper or wider than the audited ones', chance gives {mean:.3f}",
+    "exposure_drift_at_most": "{found:.1%} of the releases show other donors than in the audit, chance gives {mean:.1%}",
+    "usage_drift_at_most": "{found:.1%} of the draws show other donors than P(x'|x) asks for, chance gives {mean:.1%}",
+}
+
+
+def judge_drift(drifts: Sequence[Drift], thresholds: Thresholds) -> tuple[Check, ...]:
+    """Failed where a figure exceeds chance by more than its limit, and is less likely than the significance they all share."""
+    significance = thresholds.significance
+    checks = []
+    for drift in drifts:
+        limit = getattr(thresholds, drift.name)
+        likely = drift.p_value * len(drifts) > significance.value
+        chance = "no more than chance" if likely else "more than chance"
+        sentence = (
+            f"{SENTENCES[drift.name].format(found=drift.found, mean=drift.null_mean)}: {chance} (p {drift.p_value:.2g}, over "
+            f"{drift.units} {drift.unit}s); at most {limit.value:g} above chance allowed"
+        )
+        passed = likely or drift.excess <= limit.value
+        reason = f"{limit.reason} {significance.reason}"
+        checks.append(Check(drift.name, "new records", drift.excess, limit.value, passed, sentence, reason))
+    return tuple(checks)
