@@ -1,0 +1,139 @@
+"""Payloads of a lake: one column of vectors, of encoded files or of paths to them, or several columns of numbers."""
+
+import math
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from pass_core.data import FloatArray
+from pass_core.errors import DataError, SchemaMismatch, StorageError
+from tasks.encoded import check_encoded
+from tasks.lake_source import Batch, OpenLake, plain
+from tasks.payloads import MAX_FILE_BYTES, Payload
+from tasks.quarantine import Quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadReader:
+    """Takes the payloads out of a lake's batches."""
+
+    lake: OpenLake
+    payload: Payload
+
+    def read(self, batch: Batch, quarantine: Quarantine) -> tuple[FloatArray | list[bytes], list[int]]:
+        """Payloads that can be used, and the positions of their records."""
+        if self.payload.kind == "vector":
+            whole = self._whole_vectors(batch.columns)
+            return self._vectors(batch, quarantine) if whole is None else (whole, list(range(len(whole))))
+        encoded: list[bytes] = []
+        kept: list[int] = []
+        for position, value in enumerate(batch.columns.column(self.lake.config.payload[0]).to_pylist()):
+            try:
+                data = self._bytes(value)
+                check_encoded(self.payload.kind, data)
+            except DataError as error:
+                quarantine.add(f"{batch.place}, row {batch.row + position}", f"payload {error}")
+            else:
+                encoded.append(data)
+                kept.append(position)
+        return encoded, kept
+
+    def _whole_vectors(self, columns: pa.RecordBatch) -> FloatArray | None:
+        """All vectors at once, without a Python object for each number; None where one of them cannot be used."""
+        parts = [plain(columns.column(name)) for name in self.lake.config.payload]
+        length = math.prod(self.payload.shape)
+        if any(part.null_count for part in parts):
+            return None
+        if not _is_list(parts[0].type):
+            made = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
+        else:
+            values = parts[0].flatten()
+            if values.null_count or not pc.all(pc.equal(pc.list_value_length(parts[0]), length)).as_py():
+                return None
+            made = values.to_numpy(zero_copy_only=False)
+        return made.astype(np.float32, copy=False).reshape(len(columns), *self.payload.shape)
+
+    def _vectors(self, batch: Batch, quarantine: Quarantine) -> tuple[FloatArray, list[int]]:
+        rows, kept, length = self._rows(batch.columns), [], math.prod(self.payload.shape)
+        for position, values in enumerate(rows):
+            if values is None or len(values) != length or any(value is None for value in values):
+                quarantine.add(f"{batch.place}, row {batch.row + position}", f"expected a payload of {length} numbers")
+            else:
+                kept.append(position)
+        made = np.array([rows[position] for position in kept], dtype=np.float32)
+        return made.reshape(len(kept), *self.payload.shape), kept
+
+    def _rows(self, batch: pa.RecordBatch) -> list[Any]:
+        columns = [batch.column(name) for name in self.lake.config.payload]
+        if _is_list(columns[0].type):
+            rows: list[Any] = columns[0].to_pylist()
+            return rows
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+    def _bytes(self, value: Any) -> bytes:
+        """A payload's bytes, read from below the source where the column holds paths."""
+        if value is None:
+            raise DataError("is missing")
+        if not self.lake.config.payload_is_path:
+            data: bytes = value
+        else:
+            path = PurePosixPath(value)
+            if path.is_absolute() or ".." in path.parts:
+                raise DataError("has a path that leaves the source")
+            try:
+                with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
+                    data = stream.read(MAX_FILE_BYTES + 1)
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
+                raise DataError("has a path to no readable file") from None
+            except OSError as error:
+                raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
+        return data
+
+
+def payload_of(lake: OpenLake) -> Payload:
+    """What the payload column holds; a vector's length is the first one's, where the parameters do not tell."""
+    table, config, source = lake.table, lake.config, lake.source
+    kinds = [value_type(table.schema.field(name).type) for name in config.payload]
+    numbers = all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds)
+    if config.payload_kind != "vector":
+        wanted = pa.types.is_string if config.payload_is_path else _is_binary
+        if not wanted(kinds[0]) and not (config.payload_is_path and pa.types.is_large_string(kinds[0])):
+            expected = "text" if config.payload_is_path else "binary"
+            raise SchemaMismatch(f"{source}: column {config.payload[0]!r}: expected {expected}, found {kinds[0]}")
+        return Payload(config.payload_kind)
+    if numbers:
+        length = len(config.payload)
+    elif len(kinds) == 1 and _is_list(kinds[0]) and pa.types.is_floating(kinds[0].value_type):
+        length = (config.payload_shape and int(np.prod(config.payload_shape))) or _first_length(table, config.payload[0], source)
+    else:
+        raise SchemaMismatch(f"{source}: payload {', '.join(config.payload)}: expected numbers or a list of floats per record")
+    shape = config.payload_shape or (length,)
+    if int(np.prod(shape)) != length:
+        raise SchemaMismatch(f"{source}: payload: expected {int(np.prod(shape))} numbers per record, found {length}")
+    return Payload("vector", shape, config.payload_low, config.payload_high)
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _first_length(table: ds.Dataset, column: str, source: str) -> int:
+    first = table.head(1, columns=[column]).column(0).to_pylist()
+    if not first or not first[0]:
+        raise DataError(f"{source}: the first payload is missing or empty; check the lake")
+    return len(first[0])

@@ -1,0 +1,189 @@
+"""Opening a lake: hive-partitioned Parquet, Delta Lake or CSV, in a folder or an object store, one file after the other."""
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+from pyarrow import csv
+
+from pass_core.errors import ConfigError, DataError, SchemaMismatch, StorageError
+from tasks.lake_config import LakeConfig
+from tasks.payloads import Payload
+
+RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
+NUMBERS_AT_ONCE = 2**22  # of vectors
+MAX_GROUP_BYTES = 2**30  # a Parquet row group is read as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of one file."""
+
+    columns: pa.RecordBatch
+    place: str  # the file, for messages
+    row: int  # of the first one within the file
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLake:
+    """A lake that was opened."""
+
+    source: str
+    config: LakeConfig
+    filesystem: pafs.FileSystem
+    folder: str
+    table: ds.Dataset
+    version: int | None  # of a Delta table
+
+    def fragments(self) -> list[ds.Fragment]:
+        """The table's files by name."""
+        return sorted(self.table.get_fragments(), key=lambda fragment: str(fragment.path))
+
+    def place(self, fragment: ds.Fragment) -> str:
+        """A file's name for messages, without the path of the lake."""
+        return str(fragment.path).removeprefix(self.folder).lstrip("/")
+
+    def batches(self, fragments: Iterable[ds.Fragment], columns: Iterable[str], payload: Payload) -> Iterator[Batch]:
+        """The rows of these files, a batch at a time; memory does not grow with their number."""
+        wanted, at_once = sorted(set(columns)), _at_once(payload)
+        for fragment in fragments:
+            row, place = 0, self.place(fragment)
+            with self.told(place):
+                self._check_groups(fragment, place)
+                batches = fragment.to_batches(
+                    schema=self.table.schema, columns=wanted, batch_size=at_once, batch_readahead=1, fragment_readahead=1
+                )
+            while True:
+                with self.told(place):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield Batch(batch, place, row)
+                row += len(batch)
+
+    def told(self, place: str = "") -> contextlib.AbstractContextManager[None]:
+        """Damage as one line without a value; a disk or network that failed as something to try again."""
+        return _table_errors(f"{self.source}, {place}" if place else self.source, self.config.format)
+
+    def texts(self, batch: Batch, name: str) -> list[str]:
+        """A column of text, whole numbers or booleans as text; a missing value is an error."""
+        return texts(batch.columns.column(name), name, batch.place)
+
+    def _check_groups(self, fragment: ds.Fragment, place: str) -> None:
+        if self.config.format == "csv":
+            return
+        largest = max((group.total_byte_size for group in fragment.row_groups), default=0)
+        if largest > MAX_GROUP_BYTES:
+            raise DataError(
+                f"{self.source}, {place}: expected row groups of at most {MAX_GROUP_BYTES // 2**20} MB, found one of "
+                f"{largest // 2**20} MB; write the file with smaller ones"
+            )
+
+
+def open_lake(source: str, config: LakeConfig) -> OpenLake:
+    """Opens the lake at a path or URL.
+
+    Raises:
+        DataError: there is none, or it is of another format; the message holds no value of a record.
+    """
+    filesystem, folder = _filesystem(source)
+    version, kind = None, config.format
+    try:
+        if kind == "delta":
+            from deltalake import DeltaTable
+
+            delta = DeltaTable(source)
+            table, version = delta.to_pyarrow_dataset(), delta.version()
+        else:
+            files = _table_files(filesystem, folder, kind)
+            form = _csv_format(config) if kind == "csv" else kind
+            table = ds.dataset(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from None
+    except Exception as error:  # noqa: BLE001
+        # Errors of Delta Lake and of object stores share no base class, and their text may hold values of statistics.
+        raise DataError(f"{source}: cannot be opened as {kind} ({type(error).__name__}); check `source` and `format`") from None
+    return OpenLake(source, config, filesystem, folder, table, version)
+
+
+def _at_once(payload: Payload) -> int:
+    """Rows per batch: many short vectors, few files."""
+    if payload.kind != "vector":
+        return RECORDS_AT_ONCE
+    return max(RECORDS_AT_ONCE, min(8192, NUMBERS_AT_ONCE // max(1, math.prod(payload.shape))))
+
+
+def texts(column: pa.Array, name: str, source: str) -> list[str]:
+    """A column of text, whole numbers or booleans as text; a missing value is an error."""
+    if column.null_count:
+        raise DataError(f"{source}: column {name!r}: {column.null_count} record(s) have no value; fill or remove them")
+    try:
+        texts: list[str] = pc.cast(plain(column), pa.string()).to_pylist()
+    except pa.ArrowException:
+        raise SchemaMismatch(
+            f"{source}: column {name!r}: expected text, whole numbers or booleans, found {column.type}"
+        ) from None
+    return texts
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """Partition columns come as dictionaries."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+@contextlib.contextmanager
+def _table_errors(place: str, kind: str) -> Iterator[None]:
+    """Damage as one line without a value; a disk or network that failed as something to try again."""
+    try:
+        yield
+    except pa.ArrowException:
+        raise DataError(f"{place}: is damaged: not readable as {kind}; restore it") from None
+    except OSError as error:  # Arrow raises it for damage too, then without an error number
+        if error.errno is None or isinstance(error, FileNotFoundError):
+            raise DataError(f"{place}: is damaged or gone: not readable as {kind}; restore it") from None
+        raise StorageError(f"{place}: cannot be read now ({error.strerror}); run again") from None
+
+
+def _filesystem(source: str) -> tuple[pafs.FileSystem, str]:
+    """Arrow's own file systems first, then whatever fsspec knows."""
+    if "://" not in source:
+        return pafs.LocalFileSystem(), source
+    try:
+        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(source)
+    except pa.ArrowInvalid:
+        import fsspec
+
+        try:
+            filesystem, path = fsspec.core.url_to_fs(source)
+        except (ValueError, ImportError) as error:
+            scheme = source.split("://", 1)[0]
+            raise ConfigError(f"source: no file system for {scheme}://: install the fsspec package for it ({error})") from None
+        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
+    return found
+
+
+def _csv_format(config: LakeConfig) -> ds.CsvFileFormat:
+    """Names and classes are text: read as a number, 007 would be 7."""
+    texts = [config.record_id, config.person, config.block, config.split, *config.columns()]
+    return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types={name: pa.string() for name in texts if name}))
+
+
+def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[str]:
+    """The table's files below a folder (payload files may lie beside them), or the one file that `folder` is."""
+    if filesystem.get_file_info(folder).type == pafs.FileType.File:
+        return [folder]
+    found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
+    files = [file.path for file in found if file.type == pafs.FileType.File and file.path.endswith(f".{suffix}")]
+    hidden = ("_", ".")  # _temporary, _delta_log, .crc: what other programs leave for themselves
+    shown = sorted(
+        path for path in files if not any(part.startswith(hidden) for part in PurePosixPath(path.removeprefix(folder)).parts)
+    )
+    if not shown:
+        raise DataError(f"expected files named *.{suffix} are missing; check `source` and `format`")
+    return shown
