@@ -37,17 +37,18 @@ class Context:
     basis: Basis
     records: Counts
     persons: Counts
+    split: str  # how training and test records were told apart
     attack_settings: Mapping[str, Mapping[str, Scalar | tuple[Scalar, ...]]]
     depth: Depth
     thresholds: Mapping[str, Limit]
     classes: Mapping[str, tuple[str, ...]]  # as they may be shown
     confusion: Mapping[str, tuple[tuple[float, ...], ...]] | None  # probability that class i (row) is replaced by class j
     forbid: Forbidden | None  # whom records could not meet; None without a pool
-    pass_through: tuple[str, ...]  # columns of the originals that left as they were
+    pass_through: tuple[str, ...]  # columns that left beside the payload and are the attacker's side information
     stamp: str | None  # what the release says about itself, such as "not for release"
     model_digest: str | None
     pool_digest: str | None
-    protected_digest: str
+    protected_digest: str | None  # None where nothing was released yet
     original_digest: str | None
     valid_days: int
     schema_version: Literal[2] = SCHEMA_VERSION

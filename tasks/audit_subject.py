@@ -26,10 +26,12 @@ from tasks.lake import (
     SPLIT,
     FeatureTable,
     array_of,
+    read_folder,
     read_partition,
 )
 from tasks.payloads import payload_bytes
 from tasks.protection import STAMP, Protector, draw_scope
+from tasks.released_columns import released_columns
 from tasks.step_io import StepIO
 
 
@@ -51,6 +53,12 @@ def make_subject(
         split: Part(records, persons[rows[split]], features.blocks[rows[split]])
         for split, records in (("train", train), ("test", test))
     }
+    columns, (train_part, test_part) = released_columns(
+        read_folder(io.inputs["features"], list(protector.info.pass_through)),
+        attributes,
+        (parts["train"], parts["test"]),
+        (rows["train"], rows["test"]),
+    )
     drawn = _drawn(features, protector, links, io)
     substitution: Substitution | None = None
     released_train: Callable[[int], FloatArray]
@@ -86,14 +94,15 @@ def make_subject(
 
     return Subject(
         attributes,
-        parts["train"],
-        parts["test"],
+        train_part,
+        test_part,
         released_test,
         released_train,
         substitution,
         _learnt_from(features, training, io),
         _own_adversaries(protector),
         combines,
+        columns,
     )
 
 

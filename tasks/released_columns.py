@@ -1,7 +1,5 @@
 """Columns that leave beside the payload, as an attacker reads them: value by value, and in a few classes."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,7 +61,7 @@ def _numbered(column: pa.ChunkedArray, name: str) -> tuple[IntArray, bool]:
         ranks = pc.fill_null(pc.index_in(plain, value_set=distinct), len(distinct))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise SchemaMismatch(
-            f"column {name!r}: expected text, numbers or dates beside the payload, found {plain.type}; leave it out of the release"
+            f"column {name!r}: expected text, numbers or dates beside the payload, found {plain.type}; do not release it"
         ) from None
     texts = pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)
     return ranks.to_numpy(zero_copy_only=False).astype(np.int64), not texts
@@ -71,8 +69,3 @@ def _numbered(column: pa.ChunkedArray, name: str) -> tuple[IntArray, bool]:
 
 def _labelled(part: Part, attribute: Attribute, labels: IntArray) -> Part:
     return Part(Records(part.records.features, {**part.records.labels, attribute.name: labels}), part.persons, part.blocks)
-
-
-def names_of(columns: Sequence[ReleasedColumn]) -> tuple[str, ...]:
-    """What they are called in the audit."""
-    return tuple(column.attribute.name for column in columns)

@@ -21,7 +21,7 @@ from pass_core.audit.settings import Thresholds
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.errors import AuditError
-from pass_core.nulls import compared
+from pass_core.nulls import NullComparison, compared
 from pass_core.substitution import Channel
 
 RECORDS = 2000  # at most, of each side: the tables of all pairs fit into memory, and an AUC is known to 0.01
@@ -60,31 +60,41 @@ class _Deals:
 
     unit: str
     units: int
-    possible: float  # ways to deal
+    possible: int  # ways to deal
     is_new: BoolArray  # (permutations + 1, n)
 
     @classmethod
     def of(cls, reference: Side, new: Side, permutations: int, rng: np.random.Generator) -> "_Deals":
         """Over persons, or over recordings or records where there are too few of them to be sure of anything."""
-        for unit, groups in (("person", "persons"), ("recording", "blocks"), ("record", None)):
-            sides = [np.arange(len(s.features)) if groups is None else getattr(s, groups) for s in (reference, new)]
+        records = np.arange(len(reference.features)), np.arange(len(new.features))
+        groupings = {
+            "person": (reference.persons, new.persons),
+            "recording": (reference.blocks, new.blocks),
+            "record": records,
+        }
+        units = {
             # Somebody who is on both sides counts as two units, one on each.
-            numbers = [np.unique(side, return_inverse=True)[1] for side in sides]
-            first, second = (int(side.max()) + 1 for side in numbers)
-            possible = math.comb(first + second, second)
-            if possible >= FEWEST_DEALS:
-                break
-        unit_of = np.concatenate([numbers[0], first + numbers[1]])
-        true = np.arange(first + second) >= first
+            name: tuple(np.unique(side, return_inverse=True)[1] for side in sides)
+            for name, sides in groupings.items()
+        }
+        ways = {name: math.comb(*_total_and_new(sides)) for name, sides in units.items()}
+        unit = next((name for name, number in ways.items() if number >= FEWEST_DEALS), "record")
+        total, second = _total_and_new(units[unit])
+        true = np.arange(total) >= total - second
         dealt = np.stack([true, *(rng.permutation(true) for _ in range(permutations))])
-        return cls(unit, first + second, float(possible), dealt[:, unit_of])
+        return cls(unit, total, ways[unit], dealt[:, np.concatenate([units[unit][0], total - second + units[unit][1]])])
 
     def drift(self, name: str, figures: DoubleArray) -> Drift:
         """The true deal's figure beside those of the others."""
         told = compared(figures)
         # No test over so few deals can be surer than one in all of them.
-        p_value = max(told.p_value, 1 / self.possible)
-        return Drift(name, told.found, told.mean, told.deviation, p_value, told.excess, self.unit, self.units)
+        return _described(name, told, max(told.p_value, 1 / self.possible), self.unit, self.units)
+
+
+def _total_and_new(units: tuple[IntArray, ...]) -> tuple[int, int]:
+    """How many units there are on both sides, and on the second."""
+    first, second = (int(side.max()) + 1 for side in units)
+    return first + second, second
 
 
 def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:
@@ -98,7 +108,8 @@ def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[
             raise AuditError(f"drift: expected at least {FEWEST_RECORDS} {which} records, found {len(side.features)}")
     if reference.features.shape[1:] != new.features.shape[1:]:
         raise AuditError(
-            f"drift: expected features of shape {reference.features.shape[1:]}, found {new.features.shape[1:]}: use the same extractor"
+            f"drift: expected features of shape {reference.features.shape[1:]}, found {new.features.shape[1:]}; use the same "
+            "extractor"
         )
     reference, new = reference.sampled(rng_for("drift", "reference")), new.sampled(rng_for("drift", "new"))
     deals = _Deals.of(reference, new, permutations, rng_for("drift", "deals"))
@@ -110,12 +121,13 @@ def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[
     found.append(deals.drift("entropy_drift_at_most", _entropy_distances(p, deals.is_new)))
     found.append(deals.drift("exposure_drift_at_most", _exposure_distances(p, deals.is_new)))
     if new.drawn is not None:
-        figures = _usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage"))
-        told = compared(figures)
-        n = len(new.features)
-        name = "usage_drift_at_most"
-        found.append(Drift(name, told.found, told.mean, told.deviation, told.p_value, told.excess, "record", n))
+        told = compared(_usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage")))
+        found.append(_described("usage_drift_at_most", told, told.p_value, "record", len(new.drawn)))
     return tuple(found)
+
+
+def _described(name: str, told: NullComparison, p_value: float, unit: str, units: int) -> Drift:
+    return Drift(name, told.found, told.mean, told.deviation, p_value, told.excess, unit, units)
 
 
 def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -176,8 +188,8 @@ def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.
 
 
 SENTENCES = {
-    "feature_drift_at_most": "new records are told from the audited ones by their features with AUC {found:.3f}, chance gives {mean:.3f}",
-    "entropy_drift_at_most": "rows of P(x'|x) are {found:.3f} nats sharper or wider than the audited ones', chance gives {mean:.3f}",
+    "feature_drift_at_most": "features tell new records from the audited ones with AUC {found:.3f}, chance gives {mean:.3f}",
+    "entropy_drift_at_most": "new rows of P(x'|x) are {found:.3f} nats sharper or wider, chance gives {mean:.3f}",
     "exposure_drift_at_most": "{found:.1%} of the releases show other donors than in the audit, chance gives {mean:.1%}",
     "usage_drift_at_most": "{found:.1%} of the draws show other donors than P(x'|x) asks for, chance gives {mean:.1%}",
 }
