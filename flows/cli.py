@@ -13,28 +13,36 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 import pass_core.methods
 import tasks.datasets
 import tasks.extractors
-from flows.engines import EngineName, make_engine
-from flows.summary import audit_rows
+from flows.audit_cli import EXIT_FAILED_AUDIT, audit_app, show_audit
+from flows.commands import (
+    PARAMS,
+    AsJson,
+    Dataset,
+    EngineOption,
+    Method,
+    Params,
+    Quiet,
+    Root,
+    Settings,
+    engine_name,
+    out,
+    run_steps,
+)
 from pass_core import discovery
 from pass_core.errors import PassError, TransientError
 from tasks.__main__ import EXIT_ERROR, EXIT_TRANSIENT
 from tasks.config import load_config, parse_overrides
 from tasks.layout import layout_at
 from tasks.progress import configure_logging, reporter
-from tasks.publishing import publish_report
-from tasks.registry import find_step, is_generated
+from tasks.registry import is_generated
 from tasks.step_io import Key
-from tasks.storage import read_json
 from tasks.tracking import tracking_uri
 
-EXIT_FAILED_AUDIT, EXIT_INTERRUPTED = 3, 130
+EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     help="Protect private attributes of whole data sets by real donors' records, and audit the result.",
@@ -44,32 +52,12 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
-out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
-
-Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
-Method = Annotated[str, typer.Option("--method", help="Method, a name from params.yaml.")]
-Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project's.")]
-Root = Annotated[Path | None, typer.Option("--root", help="Scratch folder of an in-process run.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: train.epochs=5 (in-process).")]
-EngineOption = Annotated[
-    EngineName | None,
-    typer.Option(
-        "--engine",
-        help="dvc (what has changed) or in-process (all, under --root). Default: dvc, unless --root or --set.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-PARAMS = Path("params.yaml")
+app.add_typer(audit_app)
 NEXT = """
 Next: open the report in a browser
       make ui       runs and models in Prefect and MLflow
       make repro    the versioned results, through DVC
       .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer"""
-
-
-def _engine_name(engine: EngineName | None, root: Path | None, settings: list[str] | None) -> EngineName:
-    return engine or ("in-process" if root or settings else "dvc")
 
 
 @app.command()
@@ -93,7 +81,7 @@ def run(
     with reporter(quiet) as progress:
         outcomes = run_pipeline(
             progress,
-            engine=_engine_name(engine, root, settings),
+            engine=engine_name(engine, root, settings),
             datasets=dataset,
             methods=method,
             root=str(root) if root else None,
@@ -101,12 +89,13 @@ def run(
             settings=settings,
         )
     for outcome in outcomes:
-        _show_audit(outcome.report_path.parent, outcome.key)
+        show_audit(outcome.report_path.parent, str(outcome.key))
         _show_places(params, settings, outcome.mlflow_run, outcome.report_path, outcome.key)
     if not quiet:
         out.print(NEXT, highlight=False)
         out.print(f"\nDone in {time.monotonic() - started:.0f} s.")
-    _exit_on_failed([outcome.verdict for outcome in outcomes])
+    if any(outcome.verdict == "fail" for outcome in outcomes):
+        raise typer.Exit(EXIT_FAILED_AUDIT)
 
 
 @app.command()
@@ -124,38 +113,7 @@ def step(
     quiet: Quiet = False,
 ) -> None:
     """Run one step."""
-    _run_steps([name], dataset, method, _engine_name(engine, root, settings), root, params, settings, quiet)
-
-
-@app.command()
-def audit(
-    dataset: Dataset = "synthetic_motion",
-    method: Method = "pass_substitution",
-    engine: EngineOption = None,
-    root: Root = None,
-    params: Params = PARAMS,
-    settings: Settings = None,
-    quiet: Quiet = False,
-) -> None:
-    """Audit what was released again and write its report; exit code 3 when the verdict is fail."""
-    reports_root = _run_steps(
-        ["audit", "report"], dataset, method, _engine_name(engine, root, settings), root, params, settings, quiet
-    )
-    key = Key(dataset, method)
-    folder = publish_report(layout_at(reports_root, generated=is_generated(dataset)), key).parent
-    _show_audit(folder, key)
-    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
-    _exit_on_failed([read_json(folder / "audit.json")["verdict"]])
-
-
-@app.command()
-def report(
-    dataset: Dataset = "synthetic_motion",
-    method: Method = "pass_substitution",
-    root: Annotated[Path, typer.Option("--root", help="Where the run's artefacts lie.")] = Path("data"),
-) -> None:
-    """Write the report of an audit with provenance joined in, and say where it is."""
-    out.print(publish_report(layout_at(root, generated=is_generated(dataset)), Key(dataset, method)), soft_wrap=True)
+    run_steps([name], dataset, method, engine_name(engine, root, settings), root, params, settings, quiet)
 
 
 @datasets_app.callback()
@@ -281,47 +239,6 @@ def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_ERROR)
 
 
-def _run_steps(
-    names: list[str],
-    dataset: str,
-    method: str,
-    engine: EngineName,
-    root: Path | None,
-    params: Path,
-    settings: list[str] | None,
-    quiet: bool,
-) -> Path:
-    configure_logging(quiet)
-    config = load_config(params, parse_overrides(settings or [])).with_names((dataset,), (method,))
-    chosen = make_engine(engine, config, root, params.resolve().parent, overridden=bool(settings))
-    with reporter(quiet) as progress:
-        for name in names:
-            found = find_step(name)
-            chosen.run(found, found.key(dataset, method), progress)
-    return chosen.root
-
-
-def _show_audit(folder: Path, key: Key) -> None:
-    document = read_json(folder / "audit.json")
-    table = Table(
-        title=f"{key}: {document['verdict'].upper()}, mNAG {document['mnag']:.1%}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    rows = audit_rows(folder / "audit.json")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row.values())
-    out.print()
-    out.print(table)
-    for reason in document["reasons"]:
-        out.print(f"  {reason}", soft_wrap=True, highlight=False)
-    if any(row["nag_exact"] for row in document["attributes"]):
-        out.print("exact: NAG of the best possible attacker, rule learnt on train … plug-in on test (biased upwards)")
-
-
 def _show_places(params: Path, settings: list[str] | None, mlflow_run: str | None, report_path: Path, key: Key) -> None:
     folder = report_path.parent
     root = folder.parents[2]
@@ -345,11 +262,6 @@ def _list(entries: list[dict[str, Any]], as_json: bool) -> None:
         return
     for entry in entries:
         out.print(f"[bold]{entry['name']}[/]  {entry['summary']}", soft_wrap=True, highlight=False)
-
-
-def _exit_on_failed(verdicts: list[str]) -> None:
-    if "fail" in verdicts:
-        raise typer.Exit(EXIT_FAILED_AUDIT)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from pass_core.audit.findings import AuditFindings
-from pass_core.audit.settings import Depth, Limit
+from pass_core.audit.settings import Depth, Limit, Thresholds
 from pass_core.errors import DataError
 from pass_core.pool import Forbidden
 from tasks.storage import read_json, rounded
@@ -61,6 +61,16 @@ def document(findings: AuditFindings, context: Context) -> dict[str, Any]:
         **{name: rounded(_plain(getattr(context, name))) for name in _fields(Context)},
         **{name: rounded(_plain(getattr(findings, name))) for name in _fields(AuditFindings)},
     }
+
+
+def amended(audit: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """An audit.json with some of its fields told anew."""
+    return {**audit, **{name: rounded(_plain(value)) for name, value in changes.items()}}
+
+
+def thresholds_of(thresholds: Thresholds) -> dict[str, Limit]:
+    """Every limit by its name."""
+    return {name: getattr(thresholds, name) for name in _fields(Thresholds)}
 
 
 def schema() -> dict[str, Any]:

@@ -1,0 +1,19 @@
+"""An audit that is no step of the pipeline, for people and programs: audit.json, report.html and provenance.json in a folder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.provenance import describe
+from tasks.report import PAGE, write_report
+from tasks.storage import storage_errors, write_json
+
+
+def write_audit(folder: Path, audit: Mapping[str, Any]) -> Path:
+    """Writes the folder and returns the report's path."""
+    with storage_errors(folder):
+        provenance = {"audit": describe("command line")}
+        write_json(folder / "audit.json", audit)
+        write_json(folder / "provenance.json", provenance)
+        write_report(folder, {"audit": folder / "audit.json"}, provenance)
+    return folder / PAGE
