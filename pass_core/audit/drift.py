@@ -65,36 +65,29 @@ class _Deals:
 
     @classmethod
     def of(cls, reference: Side, new: Side, permutations: int, rng: np.random.Generator) -> "_Deals":
-        """Over persons, or over recordings or records where there are too few of them to be sure of anything."""
-        records = np.arange(len(reference.features)), np.arange(len(new.features))
+        """Over persons; over recordings or records where there are too few, or where one side alone tells who is who."""
         groupings = {
             "person": (reference.persons, new.persons),
             "recording": (reference.blocks, new.blocks),
-            "record": records,
+            "record": (np.arange(len(reference.features)), np.arange(len(new.features))),
         }
-        units = {
+        for unit, sides in groupings.items():
             # Somebody who is on both sides counts as two units, one on each.
-            name: tuple(np.unique(side, return_inverse=True)[1] for side in sides)
-            for name, sides in groupings.items()
-        }
-        ways = {name: math.comb(*_total_and_new(sides)) for name, sides in units.items()}
-        unit = next((name for name, number in ways.items() if number >= FEWEST_DEALS), "record")
-        total, second = _total_and_new(units[unit])
-        true = np.arange(total) >= total - second
+            numbers = [np.unique(side, return_inverse=True)[1] for side in sides]
+            counts = [int(side.max()) + 1 for side in numbers]
+            possible = math.comb(sum(counts), counts[1])
+            alike = (counts[0] == len(sides[0])) == (counts[1] == len(sides[1]))
+            if unit == "record" or (possible >= FEWEST_DEALS and alike):
+                break
+        true = np.arange(sum(counts)) >= counts[0]
         dealt = np.stack([true, *(rng.permutation(true) for _ in range(permutations))])
-        return cls(unit, total, ways[unit], dealt[:, np.concatenate([units[unit][0], total - second + units[unit][1]])])
+        return cls(unit, sum(counts), possible, dealt[:, np.concatenate([numbers[0], counts[0] + numbers[1]])])
 
     def drift(self, name: str, figures: DoubleArray) -> Drift:
         """The true deal's figure beside those of the others."""
         told = compared(figures)
         # No test over so few deals can be surer than one in all of them.
         return _described(name, told, max(told.p_value, 1 / self.possible), self.unit, self.units)
-
-
-def _total_and_new(units: tuple[IntArray, ...]) -> tuple[int, int]:
-    """How many units there are on both sides, and on the second."""
-    first, second = (int(side.max()) + 1 for side in units)
-    return first + second, second
 
 
 def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:

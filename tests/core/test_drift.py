@@ -118,10 +118,13 @@ def test_other_people_with_habits_of_their_own_are_no_drift() -> None:
     assert by_person.null_mean > by_record.null_mean + 0.05
 
 
-def test_too_few_people_are_dealt_out_by_record() -> None:
+def test_too_few_people_and_unknown_ones_are_dealt_out_by_record() -> None:
     old, persons = _people(8, "old", 4, 100)
     new, others = _people(8, "new", 1, 100)
     assert _drifts(_side(old, persons), _side(new, others))["feature_drift_at_most"].unit == "record"
+    old, persons = _people(8, "old", 40, 10)
+    assert _drifts(_side(old, persons), _side(old, np.arange(400)))["feature_drift_at_most"].unit == "record"
+    assert _drifts(_side(old, persons), _side(old, persons))["feature_drift_at_most"].unit == "person"
 
 
 def test_false_alarms_are_as_rare_as_they_say() -> None:
