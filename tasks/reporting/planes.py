@@ -95,11 +95,11 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     """Worst private NAG (across, small is good) against mean useful NAG (up, large is good).
 
     Args:
-        enlarged: show the corner of what `limits` allow, and half as much again.
+        enlarged: show the corner of what `limits` allow, and as much again.
     """
     across, up = (0.0, 1.0), (0.0, 1.0)
     if enlarged and limits:
-        across, up = (0.0, 1.5 * limits[0]), (1 - 1.5 * (1 - limits[1]), 1.0)
+        across, up = (0.0, min(1.0, 2 * limits[0])), (max(0.0, 2 * limits[1] - 1), 1.0)
         trials = [trial for trial in trials if trial.private <= across[1] and trial.useful >= up[0]]
     plane = _Plane("NAG of the worst private attribute", "mean NAG of useful attributes", across, up)
     if limits:
@@ -138,8 +138,8 @@ class _Plane:
             self.parts += [
                 line(self.x(x_tick), top, self.x(x_tick), self.bottom, "grid"),
                 line(left, self.y(y_tick), right, self.y(y_tick), "grid"),
-                text(self.x(x_tick), self.bottom + 16, percent(x_tick, 0), "small dim", "middle"),
-                text(left - 6, self.y(y_tick) + 4, percent(y_tick, 0), "small dim", "end"),
+                text(self.x(x_tick), self.bottom + 16, _tick(x_tick), "small dim", "middle"),
+                text(left - 6, self.y(y_tick) + 4, _tick(y_tick), "small dim", "end"),
             ]
 
     def drawn(self, label: str) -> str:
@@ -149,6 +149,10 @@ class _Plane:
 def _roomy(reach: tuple[float, float], start: float, end: float) -> Scale:
     room = 0.05 * (reach[1] - reach[0])
     return Scale(reach[0] - room, reach[1] + room, start, end)
+
+
+def _tick(value: float) -> str:
+    return percent(value, 0 if round(100 * value, 6).is_integer() else 1)
 
 
 def _labels(points: Sequence[tuple[float, float, str]]) -> Iterable[str]:
