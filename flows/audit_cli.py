@@ -1,6 +1,7 @@
 """The commands about audits: audit, report, compare. Exit code 3: a check failed that `--fail-on` names, by default any."""
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +74,7 @@ def audit(
     ] = None,
 ) -> None:
     """Audit what this pipeline released, somebody else's pair (--original, --protected) or data without labels (--unlabelled)."""
-    judged = judged_checks(fail_on)
+    judged, started = judged_checks(fail_on), time.monotonic()
     of_pair = {
         "--original": original, "--protected": protected, "--private": private, "--useful": useful, "--hidden": hidden,
         "--payload": payload, "--shape": shape, "--key": key, "--person": person, "--block": block, "--split": split,
@@ -95,7 +96,7 @@ def audit(
         _refuse(of_pair | {"--out": out_folder}, "what this pipeline released")
         _audit_release(Key(dataset or DATASET, method or METHOD), engine, root, params, settings, judged, quiet)
         return
-    report_path = write_audit(out_folder or Path(f"{name}-audit"), document)
+    report_path = write_audit(out_folder or Path(f"{name}-audit"), document, time.monotonic() - started)
     _finish(report_path, f"{document['dataset']}/{document['method']}", judged)
 
 
@@ -152,7 +153,7 @@ def show_audit(folder: Path, title: str) -> None:
         pad_edge=False,
     )
     rows = audit_rows(folder / "audit.json")
-    for name in rows[0]:
+    for name in rows[0] if rows else ():
         table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())

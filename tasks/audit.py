@@ -21,7 +21,7 @@ from pass_core.errors import ChecksumMismatch
 from pass_core.exact import accumulate, substitution_confusion
 from pass_core.pool import Forbidden
 from tasks.audit_config import AuditConfig
-from tasks.audit_document import Context, Counts, document, thresholds_of
+from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes
@@ -82,7 +82,7 @@ def context_of(subject: Subject, config: AuditConfig, dataset: str, method: str,
         split="as the data set's",
         attack_settings={name: dataclasses.asdict(settings) for name, settings in config.attacks.items()},
         depth=config.depth,
-        thresholds=thresholds_of(config.thresholds),
+        thresholds=limits_of(config.thresholds, "labelled"),
         classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
         confusion=None,
         forbid=None,

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from pass_core.audit.findings import AuditFindings
-from pass_core.audit.settings import Depth, Limit, Thresholds
+from pass_core.audit.settings import DRIFTS, Depth, Limit, Thresholds
 from pass_core.errors import DataError
 from pass_core.pool import Forbidden
 from tasks.storage import read_json, rounded
@@ -68,9 +68,10 @@ def amended(audit: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     return {**audit, **{name: rounded(_plain(value)) for name, value in changes.items()}}
 
 
-def thresholds_of(thresholds: Thresholds) -> dict[str, Limit]:
-    """Every limit by its name."""
-    return {name: getattr(thresholds, name) for name in _fields(Thresholds)}
+def limits_of(thresholds: Thresholds, basis: Basis) -> dict[str, Limit]:
+    """The limits that an audit of labelled records, or of others, goes by."""
+    names = [name for name in _fields(Thresholds) if (name in DRIFTS) == (basis == "unlabelled")]
+    return {name: getattr(thresholds, name) for name in names}
 
 
 def schema() -> dict[str, Any]:

@@ -9,10 +9,10 @@ from tasks.report import PAGE, write_report
 from tasks.storage import storage_errors, write_json
 
 
-def write_audit(folder: Path, audit: Mapping[str, Any]) -> Path:
-    """Writes the folder and returns the report's path."""
+def write_audit(folder: Path, audit: Mapping[str, Any], seconds: float) -> Path:
+    """Writes the folder and returns the report's path; `seconds` is how long the audit took."""
     with storage_errors(folder):
-        provenance = {"audit": describe("command line")}
+        provenance = {"audit": describe("command line", seconds) | {"mlflow_run": None}}
         write_json(folder / "audit.json", audit)
         write_json(folder / "provenance.json", provenance)
         write_report(folder, {"audit": folder / "audit.json"}, provenance)

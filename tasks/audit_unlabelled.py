@@ -17,7 +17,7 @@ from pass_core.pool import Forbidden
 from pass_core.randomness import stream
 from pass_core.substitution import Channel
 from tasks.audit_config import AuditConfig
-from tasks.audit_document import amended, read_audit, thresholds_of
+from tasks.audit_document import amended, limits_of, read_audit
 from tasks.config import Config
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout
@@ -171,7 +171,7 @@ def unlabelled_document(path: Path, key: Key, config: Config, layout: Layout) ->
         verdict=found.verdict,
         reasons=found.reasons,
         checks=found.checks,
-        thresholds=thresholds_of(config.audit.thresholds),
+        thresholds=labelled.document["thresholds"] | limits_of(config.audit.thresholds, "unlabelled"),
         valid_days=config.audit.valid_days,
         not_promised=(*NOT_ATTACKED, *labelled.document["not_promised"]),
         unlabelled=found.findings,

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from pass_core.errors import ConfigError
 
+# Limits of records without labels; the others are of records whose classes are known.
+DRIFTS = ("feature_drift_at_most", "entropy_drift_at_most", "exposure_drift_at_most", "usage_drift_at_most")
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

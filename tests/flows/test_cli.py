@@ -23,7 +23,7 @@ def _run(*arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[st
 
 def test_help_lists_the_commands() -> None:
     text = _run("--help").stdout
-    for command in ("run", "step", "audit", "report", "datasets", "extractors", "methods", "ui", "doctor"):
+    for command in ("run", "step", "audit", "report", "compare", "datasets", "extractors", "methods", "ui", "doctor"):
         assert command in text
 
 
