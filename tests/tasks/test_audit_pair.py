@@ -98,6 +98,7 @@ def test_private_mechanism_passes_and_says_what_was_not_looked_at(tmp_path: Path
     assert found["split"] == "half to half by record, at random with seed 7"
     assert (found["channel"], found["donors"], found["membership"], found["replay"], found["model_digest"]) == (None,) * 5
     assert all(row["exact"] is None for row in found["attributes"])
+    assert found["strangers"] is None  # nobody said who is who
     assert found["linkage"]["attack"] == "nearest"
     assert found["linkage"]["repeated_draws"] == []
 
