@@ -48,7 +48,11 @@ def of_many_attributes(document: Document, number: int = 40) -> Document:
     changed = copy.deepcopy(document)
     useful = next(row for row in document["attributes"] if row["role"] == "useful")
     for k in range(number):
-        name = ["a/b", "a b", "<script>alert(1)</script>", "Mouth_Slightly_Open_And_A_Very_Long_Name_Indeed"][k] if k < 4 else f"hidden {k}"
+        name = (
+            ["a/b", "a b", "<script>alert(1)</script>", "Mouth_Slightly_Open_And_A_Very_Long_Name_Indeed"][k]
+            if k < 4
+            else f"hidden {k}"
+        )
         changed["attributes"].append(copy.deepcopy(useful) | {"name": name, "role": "hidden", "verdict": None})
         changed["classes"][name] = document["classes"][useful["name"]]
         changed["confusion"][name] = document["confusion"][useful["name"]]

@@ -14,6 +14,7 @@ LABEL_PLACES = (
     (10, 4, "start"), (-10, 4, "end"), (-10, 13, "end"), (-10, -8, "end"), (10, 13, "start"), (10, -8, "start"),
     (0, -12, "middle"), (0, 20, "middle"), (-10, 24, "end"), (-10, -20, "end"), (10, -20, "start"),
 )  # fmt: skip
+TRIALS = {True: ("square", "f-useful"), False: ("circle", "f-private"), None: ("diamond", "ring s-ink")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,7 @@ class Trial:
     name: str
     private: float
     useful: float
-    private_spread: float | None = None  # sample standard deviations, where several audits are joined
-    useful_spread: float | None = None
+    spread: tuple[float, float] | None = None  # their sample standard deviations, where several audits are joined
     passed: bool | None = None
 
 
@@ -109,14 +109,13 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     points = []
     for trial in trials:
         x, y = plane.x(trial.private), plane.y(trial.useful)
-        if trial.private_spread is not None and trial.useful_spread is not None:
-            ends = (trial.private - trial.private_spread, trial.private + trial.private_spread)
-            plane.parts += whisker(plane.x, *ends, y, "s-ink")
-            up, down = plane.y(trial.useful + trial.useful_spread), plane.y(trial.useful - trial.useful_spread)
-            plane.parts.append(line(x, up, x, down, "s-ink whisker"))
+        if trial.spread is not None:
+            beside, above = trial.spread
+            plane.parts += whisker(plane.x, trial.private - beside, trial.private + beside, y, "s-ink")
+            plane.parts.append(line(x, plane.y(trial.useful - above), x, plane.y(trial.useful + above), "s-ink whisker"))
         tip = f"{trial.name}: private {percent(trial.private)}, useful {percent(trial.useful)}"
-        style = {True: "f-useful", False: "f-private", None: "ring s-ink"}[trial.passed]
-        plane.parts.append(marker("diamond" if trial.passed is None else "square" if trial.passed else "circle", x, y, style, tip))
+        shape, style = TRIALS[trial.passed]
+        plane.parts.append(marker(shape, x, y, style, tip))
         points.append((x, y, trial.name))
     plane.parts += _labels(points)
     spoken = ", ".join(f"{t.name} private {percent(t.private)} useful {percent(t.useful)}" for t in trials[:12])

@@ -128,7 +128,9 @@ def key_figures(audit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     private = [row for row in audit["attributes"] if row["role"] == "private"]
     if private:
         row = max(private, key=lambda row: row["nag"]["high"])
-        told.append((f"Private: {row['name']}", percent(row["nag"]["value"]), f"of the advantage over guessing survives; {_range(row)}"))
+        told.append(
+            (f"Private: {row['name']}", percent(row["nag"]["value"]), f"of the advantage over guessing survives; {_range(row)}")
+        )
     useful = [row for row in audit["attributes"] if row["role"] == "useful"]
     if useful:
         row = min(useful, key=lambda row: row["nag"]["low"])

@@ -119,7 +119,7 @@ def test_provenance_and_expiry_are_joined_into_the_published_copy_only(tiny_root
     assert path == again
     time = read_json(layout.provenance("audit", KEY))["time"]
     expiry = datetime.datetime.fromisoformat(time).date() + datetime.timedelta(days=365)
-    for changing in (time, f"Valid until <time datetime=\"{expiry}\">"):
+    for changing in (time, f'Valid until <time datetime="{expiry}">'):
         assert changing in path.read_text()
         assert changing not in versioned
     assert sorted(p.name for p in path.parent.iterdir()) == ["audit.json", "figures", "provenance.json", "report.html"]
@@ -174,7 +174,8 @@ def test_what_is_no_audit_is_refused(tiny_root: Path, tmp_path: Path) -> None:
 
 
 def test_words_for_figures() -> None:
-    assert readable("private x: NAG 3.0%, at most 2e-05 nats (p 0, 4)") == "Private x: NAG 3.0\N{NARROW NO-BREAK SPACE}%, at most 0.00002 nats (p < 0.0001, 4)"  # fmt: skip
+    told = readable("private x: NAG 3.0%, at most 2e-05 nats (p 0, 4)")
+    assert told == "Private x: NAG 3.0\N{NARROW NO-BREAK SPACE}%, at most 0.00002 nats (p < 0.0001, 4)"
     assert reuse_counts([9, 3, 2, 1], 6) == [("0", 2), ("1", 1), ("2–3", 2), ("4–7", 0), ("8–15", 1)]
     assert half_of_releases([5, 3, 2]) == 1
     assert half_of_releases([4, 3, 3]) == 2
