@@ -1,9 +1,10 @@
 """audit.json, training curves and model.json to one page; every word that people read is in the templates or in words.py."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -14,6 +15,9 @@ from tasks.reporting import intervals, lines, maps, planes, svg, words
 def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """Figure name -> SVG; what was not looked at has none."""
     drawn = _attribute_figures(audit) if audit["attributes"] else {}
+    drifts = [planes.Comparison(words.demand(drift["name"], 0)[0], drift, "") for drift in words.drifts(audit)]
+    if drifts:
+        drawn["drift"] = planes.information_hills(drifts, "Drift of new records")
     comparisons = information_comparisons(audit)
     if comparisons:
         drawn["information"] = planes.information_hills(comparisons)
@@ -30,8 +34,9 @@ def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]
 
 
 def figure_name(kind: str, attribute: str) -> str:
-    """The name of an attribute's figure, which is also its file's."""
-    return f"{kind}_{quote(attribute, safe='')}"
+    """The name of an attribute's figure, which is also its file's: names of columns may hold anything."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", attribute)
+    return f"{kind}_{plain}" if plain == attribute else f"{kind}_{plain}_{sha256(attribute.encode()).hexdigest()[:6]}"
 
 
 def information_comparisons(audit: Mapping[str, Any]) -> list[planes.Comparison]:
@@ -67,7 +72,7 @@ def render(
         comparisons=information_comparisons(audit),
         model=model,
         provenance=provenance,
-        expiry=words.expiry(audit, provenance),
+        validity=words.validity(audit, provenance),
         named_class=_namer(audit),
     )  # fmt: skip
 

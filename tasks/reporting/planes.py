@@ -23,9 +23,10 @@ class Comparison:
 
     about: str
     found: Mapping[str, Any]
+    unit: str = " nats"
 
 
-def information_hills(comparisons: Sequence[Comparison]) -> str:
+def information_hills(comparisons: Sequence[Comparison], of_what: str = "Information on private attributes") -> str:
     """Every comparison in standard deviations of its own null: a hill for chance, a point for what was found."""
     scale, row = Scale(-4.0, LARGEST_DEVIATION, 6.0, WIDTH - 8), 58.0
     bottom = row * len(comparisons) + 4
@@ -35,16 +36,18 @@ def information_hills(comparisons: Sequence[Comparison]) -> str:
     for k, comparison in enumerate(comparisons):
         top, floor, told = k * row, k * row + 48, comparison.found
         parts.append(text(6, top + 13, shortened(comparison.about, 56), "strong"))
-        parts.append(text(WIDTH - 8, top + 30, f"{told['excess']:+.5f} nats, {p_value(told['p_value'])}", "small", "end"))
+        parts.append(
+            text(WIDTH - 8, top + 30, f"{told['excess']:+.5f}{comparison.unit}, {p_value(told['p_value'])}", "small", "end")
+        )
         parts.append(line(6, floor, WIDTH - 8, floor))
         parts.append(path([(scale(z), floor - 26 * h) for z, h in hill], "hill", closed=True))
-        tip = f"found {told['found']:.5f}, chance gives {told['null_mean']:.5f} ± {told['null_deviation']:.5f} nats"
+        tip = f"found {told['found']:.5f}, chance gives {told['null_mean']:.5f} ± {told['null_deviation']:.5f}{comparison.unit}"
         z = deviations(told)
         parts.append(marker("circle", scale(z), floor - 6, "f-private", f"{comparison.about}: {tip}"))
         if z > LARGEST_DEVIATION:
             parts.append(text(scale(z) - 10, floor - 2, f"{z:.0f} deviations ▸", "small", "end"))
-    spoken = ", ".join(f"{c.about} {c.found['excess']:+.5f} nats, {p_value(c.found['p_value'])}" for c in comparisons[:12])
-    return figure(bottom + 34, f"Information on private attributes beside what chance gives: {spoken}.",
+    spoken = ", ".join(f"{c.about} {c.found['excess']:+.5f}{c.unit}, {p_value(c.found['p_value'])}" for c in comparisons[:12])
+    return figure(bottom + 34, f"{of_what} beside what chance gives: {spoken}.",
                   [*parts, text(WIDTH / 2, bottom + 30, "standard deviations above chance", "small dim", "middle")])  # fmt: skip
 
 
