@@ -15,10 +15,10 @@ def audit_rows(audit: Path) -> list[dict[str, str]]:
 def audit_markdown(audit: Path, report: Path) -> str:
     """The audit as Markdown: verdict, reasons, attributes, linkage, and where the report is."""
     document = read_audit(audit)
+    met = sum(check["passed"] for check in document["checks"])
     lines = [
         f"# {document['dataset']} / {document['method']}: {document['verdict'].upper()}",
-        f"mNAG {_interval(document['mnag'])}; {len(document['checks']) - len(document['reasons'])} of {len(document['checks'])} "
-        "checks met",
+        f"mNAG {_interval(document['mnag'])}; {met} of {len(document['checks'])} checks met",
         "",
     ]
     if document["basis"] == "unlabelled":
@@ -35,10 +35,8 @@ def linkage_line(document: Mapping[str, Any]) -> str:
     linkage = document["linkage"]
     if linkage is None:
         return "Linkage was not looked at."
-    told = [
-        f"Linkage: {_interval(linkage['reidentified'])} of releases are traced to their originals among {linkage['gallery']} "
-        f"(chance {linkage['chance']:.2%})"
-    ]
+    found, chance = _interval(linkage["reidentified"]), f"chance {linkage['chance']:.2%}"
+    told = [f"Linkage: {found} of releases are traced to their originals among {linkage['gallery']} ({chance})"]
     for bundle in linkage["bundles"]:
         if bundle["sizes"]:
             largest = bundle["sizes"][-1]

@@ -24,6 +24,22 @@ def without_labels(document: Document) -> Document:
     return of_a_pair(document) | {"basis": "unlabelled", "attributes": [], "checks": [], "reasons": [], "verdict": "pass"}
 
 
+def of_new_records(document: Document) -> Document:
+    """Production data judged by the labelled audit of the same protector, and by drift from its records."""
+    told = {
+        "found": 0.03,
+        "null_mean": 0.02,
+        "null_deviation": 0.004,
+        "p_value": 0.01,
+        "excess": 0.01,
+        "unit": "record",
+        "units": 9,
+    }
+    drift = [told | {"name": name} for name in ("feature_drift_at_most", "entropy_drift_at_most")]
+    found = {"records": 321, "labelled_audit": "0" * 64, "labelled_time": "2026-01-02T03:04:05+00:00", "drift": drift}
+    return copy.deepcopy(document) | {"basis": "unlabelled", "unlabelled": found}
+
+
 def with_strangers(document: Document) -> Document:
     """Split by person."""
     changed = copy.deepcopy(document)
@@ -48,7 +64,11 @@ def of_many_attributes(document: Document, number: int = 40) -> Document:
     changed = copy.deepcopy(document)
     useful = next(row for row in document["attributes"] if row["role"] == "useful")
     for k in range(number):
-        name = ["a/b", "a b", "<script>alert(1)</script>", "Mouth_Slightly_Open_And_A_Very_Long_Name_Indeed"][k] if k < 4 else f"hidden {k}"
+        name = (
+            ["a/b", "a b", "<script>alert(1)</script>", "Mouth_Slightly_Open_And_A_Very_Long_Name_Indeed"][k]
+            if k < 4
+            else f"hidden {k}"
+        )
         changed["attributes"].append(copy.deepcopy(useful) | {"name": name, "role": "hidden", "verdict": None})
         changed["classes"][name] = document["classes"][useful["name"]]
         changed["confusion"][name] = document["confusion"][useful["name"]]

@@ -95,4 +95,6 @@ def pages(tiny_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         write_report(folder / name, inputs | {"audit": folder / name / "audit.json"}, provenance=None)
     audits = [layout.artefact("audit", key) for key in (protected, unprotected)]
     write_comparison([*audits, folder / "crowded" / "audit.json"], folder / "comparison" / "report.html")
-    return {name: folder / name / "report.html" for name in (*made, "comparison")} | {"failing": publish_report(layout, unprotected)}
+    return {name: folder / name / "report.html" for name in (*made, "comparison")} | {
+        "failing": publish_report(layout, unprotected)
+    }

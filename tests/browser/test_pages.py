@@ -1,5 +1,6 @@
 """The report and the comparison as a browser shows them, to people who see them, print them or listen to them."""
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,8 @@ def test_page_prints(name: str, pages: dict[str, Path], visit: Visit) -> None:
     ink = opened.page.evaluate("getComputedStyle(document.body).color")
     assert int(re.findall(r"\d+", ink)[0]) < 100  # dark ink on paper, whatever the screen's colours
     folded = opened.page.evaluate(
-        "[...document.querySelectorAll('details > :not(summary)')].filter(part => part.getBoundingClientRect().height === 0).length"
+        """[...document.querySelectorAll("details > :not(summary)")]
+            .filter(part => part.getBoundingClientRect().height === 0).length"""
     )
     assert folded == 0
     printed = opened.page.pdf(format="A4")
@@ -120,7 +122,7 @@ def test_headings_landmarks_and_tables_are_in_order(name: str, pages: dict[str, 
     levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => Number(h.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert page.evaluate("['header', 'nav', 'main', 'footer'].every(tag => document.querySelectorAll(tag).length === 1)")
     assert page.evaluate("[...document.querySelectorAll('table')].every(t => t.caption && t.tHead)")
     assert page.evaluate("[...document.querySelectorAll('th')].every(cell => cell.scope)")

@@ -10,14 +10,16 @@ import pytest
 
 from pass_core.errors import DataError
 from tasks.layout import Layout
+from tasks.provenance import describe
 from tasks.publishing import publish_report
 from tasks.report import write_report
 from tasks.reporting.maps import kept, reuse_counts, row_distance
+from tasks.reporting.page import figure_name
 from tasks.reporting.svg import palette
 from tasks.reporting.words import estimate, half_of_releases, readable
 from tasks.step_io import Key
 from tasks.storage import digest, read_json, write_json
-from tests.documents import SHAPES, of_many_attributes, of_many_classes
+from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 
 KEY = Key("synthetic_motion", "pass_substitution")
 SECTIONS = [
@@ -119,7 +121,7 @@ def test_provenance_and_expiry_are_joined_into_the_published_copy_only(tiny_root
     assert path == again
     time = read_json(layout.provenance("audit", KEY))["time"]
     expiry = datetime.datetime.fromisoformat(time).date() + datetime.timedelta(days=365)
-    for changing in (time, f"Valid until <time datetime=\"{expiry}\">"):
+    for changing in (time, f'Valid until <time datetime="{expiry}">'):
         assert changing in path.read_text()
         assert changing not in versioned
     assert sorted(p.name for p in path.parent.iterdir()) == ["audit.json", "figures", "provenance.json", "report.html"]
@@ -147,13 +149,24 @@ def test_unlabelled_data_are_never_said_to_have_been_attacked(tiny_root: Path, t
     assert said not in _written(document, tmp_path)[1].text
 
 
+def test_new_records_without_labels_are_shown_beside_the_audited_ones(tiny_root: Path, tmp_path: Path) -> None:
+    _, page = _written(of_new_records(read_json(Layout(tiny_root).artefact("audit", KEY))), tmp_path)
+    assert "321 new records without labels" in page.text
+    assert "What follows was found on the labelled records" in page.text
+    assert "New records look like audited ones" in (tmp_path / "report" / "figures" / "drift.svg").read_text()
+    inputs = {"audit": tmp_path / "audit.json"}
+    write_report(tmp_path / "published", inputs, {"audit": describe("test")})
+    assert "Valid until 2027-01-02" in _Page((tmp_path / "published" / "report.html").read_text()).text
+
+
 def test_attributes_whose_names_differ_little_keep_their_own_figures(tiny_root: Path, tmp_path: Path) -> None:
     document = of_many_attributes(read_json(Layout(tiny_root).artefact("audit", KEY)))
     document["confusion"]["a b"] = [[1.0, 0.0], [0.0, 1.0]]
     document["classes"]["a b"] = ["x", "y"]
     text, _ = _written(document, tmp_path)
-    slash, space = (tmp_path / "report" / "figures" / f"confusion_a%{code}b.svg" for code in ("2F", "20"))
+    slash, space = (tmp_path / "report" / "figures" / f"{figure_name('confusion', name)}.svg" for name in ("a/b", "a b"))
     assert slash.read_text() != space.read_text()
+    assert slash.read_text() == (slash.parent / "confusion_activity.svg").read_text().replace("activity", "a/b")
     assert "<script>alert" not in text
 
 
@@ -174,7 +187,8 @@ def test_what_is_no_audit_is_refused(tiny_root: Path, tmp_path: Path) -> None:
 
 
 def test_words_for_figures() -> None:
-    assert readable("private x: NAG 3.0%, at most 2e-05 nats (p 0, 4)") == "Private x: NAG 3.0\N{NARROW NO-BREAK SPACE}%, at most 0.00002 nats (p < 0.0001, 4)"  # fmt: skip
+    told = readable("private x: NAG 3.0%, at most 2e-05 nats (p 0, 4)")
+    assert told == "Private x: NAG 3.0\N{NARROW NO-BREAK SPACE}%, at most 0.00002 nats (p < 0.0001, 4)"
     assert reuse_counts([9, 3, 2, 1], 6) == [("0", 2), ("1", 1), ("2–3", 2), ("4–7", 0), ("8–15", 1)]
     assert half_of_releases([5, 3, 2]) == 1
     assert half_of_releases([4, 3, 3]) == 2
