@@ -15,9 +15,10 @@ from pass_core.audit.settings import Depth, Thresholds
 from pass_core.audit.strangers import find_strangers
 from pass_core.audit.subject import Subject
 from pass_core.audit.verdict import judge
+from pass_core.data import DoubleArray
 from pass_core.epochs import Epoch
 from pass_core.errors import AuditError
-from pass_core.metrics import mean_nag
+from pass_core.metrics import Scoring, mean_nag_estimate
 from pass_core.statistics import Blocks, Estimate
 
 NOT_PROMISED = (
@@ -73,7 +74,7 @@ def run_audit(
         verdict="fail" if failed else "pass",
         reasons=tuple(failed),
         checks=checks,
-        mnag=_mean_nag(subject, attacked, rows),
+        mnag=_mean_nag(subject, attacked),
         attributes=tuple(rows),
         channel=_channel(subject, passed),
         linkage=linkage,
@@ -108,7 +109,7 @@ def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth:
         exact=exact,
         unfinetuned=one.unfinetuned,
         own_adversary=one.own_adversary,
-        trained_on_released=one.trained_on_released,
+        trained_on_released=scoring.nag(one.downstream),
         subgroups=subgroups,
         side_information=side_information,
         verdict=None,
@@ -127,19 +128,16 @@ def _own_verdict(row: AttributeFindings, leaking: set[str | None]) -> Outcome | 
     return "fail" if row.name in leaking else "pass"
 
 
-def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...], rows: list[AttributeFindings]) -> Estimate:
-    """mNAG of the single attributes, by the strongest trained attack as in the paper."""
-    sides: dict[bool, list[float]] = {True: [], False: []}
-    influences: dict[bool, list[np.ndarray]] = {True: [], False: []}
-    for one, row in zip(attacked, rows, strict=True):
-        if not row.combines:
-            trained = max(one.findings, key=lambda found: found.accuracy.value)
-            sides[row.role == "private"].append(trained.nag.value)
-            influences[row.role == "private"].append(one.scoring.nag_influence(one.hits[trained.name]))
-    value = mean_nag(sides[True], sides[False])
-    influence = np.mean(influences[False], axis=0) - np.mean(influences[True], axis=0)
-    blocks = Blocks.of(subject.test.blocks, np.zeros(len(subject.test), dtype=np.int64))
-    return blocks.mean(value, blocks.variance(influence))
+def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...]) -> Estimate:
+    """mNAG of the single attributes, by the strongest trained attack as in the paper: none that looks donors up."""
+    sides: dict[bool, list[tuple[Scoring, DoubleArray]]] = {True: [], False: []}
+    for one in attacked:
+        if one.attribute.name not in subject.combines:
+            trained = [found for found in one.findings if found.unprotected_accuracy is not None]
+            strongest = max(trained, key=lambda found: found.accuracy.value).name
+            sides[one.attribute.role == "private"].append((one.scoring, one.hits[strongest]))
+    blocks = Blocks.of(subject.dependent(), np.zeros(len(subject.test), dtype=np.int64))
+    return mean_nag_estimate(sides[True], sides[False], blocks)
 
 
 def _channel(subject: Subject, passed: ExactPass | None) -> ChannelFindings | None:

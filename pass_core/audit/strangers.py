@@ -37,9 +37,11 @@ def _attribute(
     subject: Subject, passed: ExactPass | None, one: Attacked, rows: IntArray, scoring: Scoring, depth: Depth, rng_for: RngFor
 ) -> StrangerFindings:
     name = one.attribute.name
+    by_others = one.hits[one.strongest(rows)][rows]
     if passed is None or subject.substitution is None:
-        worst = max(one.findings, key=lambda found: found.nag.value).name
-        return StrangerFindings(name, scoring.nag(one.hits[worst][rows]), None, None)
+        return StrangerFindings(name, scoring.nag(by_others), None, None)
+    exactly = passed.hits[name][rows]
+    by_others = max(by_others, exactly, key=lambda hits: float(hits.mean()))
     channel = subject.substitution.channel("test", rows)
     features, persons = subject.test.records.features[rows], subject.test.persons[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
@@ -47,7 +49,7 @@ def _attribute(
     sums = donor_sums(channel, features, [persons, subject.test.blocks[rows], *useful, scoring.labels])
     comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), depth.permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
-    return StrangerFindings(name, scoring.nag(passed.hits[name][rows]), scoring.nag(half), described(comparison, units))
+    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
 
 
 def _own_half_hits(

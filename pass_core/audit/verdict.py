@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from pass_core.audit.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
 from pass_core.audit.settings import Thresholds
-from pass_core.statistics import CONFIDENCE, Estimate
+from pass_core.statistics import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +181,4 @@ def _suspicions(row: AttributeFindings, strangers: Strangers | None) -> Iterator
     else:
         # Without P(x'|x), what an attack has really gained in foretelling is a lower end of the information.
         for found in row.attacks:
-            spread = (found.log_loss_gain.high - found.log_loss_gain.low) / 2 / stats.norm.ppf((1 + CONFIDENCE) / 2)
-            p_value = float(stats.norm.sf(found.log_loss_gain.value / spread)) if spread > 0 else 1.0
-            yield _Suspicion(row.name, found.log_loss_gain.value, p_value, f"the class shares, by attack {found.name}")
+            yield _Suspicion(row.name, found.log_loss_gain.value, found.gain_p_value, f"the class shares, by attack {found.name}")
