@@ -91,6 +91,7 @@ def environment() -> Environment:
         "estimate": words.estimate,
         "nats": words.nats,
         "readable": words.readable,
+        "wrappable": words.wrappable,
         "p_value": planes.p_value,
     }
     made.globals |= {

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from tasks.reporting.svg import NARROW_SPACE, percent
 
 ATTACKS = {
@@ -105,6 +107,17 @@ def worst_subgroup(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if row["role"] == "private":
         return max(measured, key=lambda group: _largest(group)["low"], default=None)
     return min(measured, key=lambda group: group["nag"]["value"], default=None)
+
+
+def worst_downstream(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The subgroup in which a model trained on releases keeps least."""
+    measured = [group for group in row["subgroups"] if group.get("trained_on_released")]
+    return min(measured, key=lambda group: group["trained_on_released"]["value"], default=None)
+
+
+def wrappable(name: str) -> Markup:
+    """A name that may be broken after its underscores."""
+    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
 def _largest(group: Mapping[str, Any]) -> Mapping[str, float]:
