@@ -119,8 +119,10 @@ def information(
     labels = subject.labels("test", attribute.name)[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful") if a.name != attribute.name]
     side = None if known is None else subject.labels("test", known.name)[rows]
-    units = choose_units(labels, useful, test.persons[rows], test.blocks[rows])
     released = known is not None and known.name in {one.attribute.name for one in subject.columns}
+    # What an attacker knows anyway is given; what the release itself carries may tell by its values alone, and is not.
+    kept = useful if side is None or released else [*useful, side]
+    units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
     whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side, released)
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
 
