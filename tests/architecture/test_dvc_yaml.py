@@ -15,7 +15,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
-from pass_core.audit import Thresholds
+from pass_core.audit.settings import Depth, Thresholds
 from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.config import ComputeConfig, load_config
@@ -121,7 +121,7 @@ def test_no_parameter_has_a_name_that_dvc_overlooks() -> None:
         for package, entry in packages
         for name in discovery.available(package)
     ]
-    types += [PoolConfig, TrainConfig, ComputeConfig, Thresholds]
+    types += [PoolConfig, TrainConfig, ComputeConfig, Depth, Thresholds]
     names = {field.name for config_type in types for field in dataclasses.fields(config_type)}
     assert "donors" in names
     assert not (names | keys(yaml.safe_load((PROJECT / "params.yaml").read_text()))) & {"size", "nfiles"}
