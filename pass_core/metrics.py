@@ -79,8 +79,8 @@ class Scoring:
         share, unprotected = float(hits.mean()), float(self.control.mean())
         value = nag(share, self.majority, unprotected)
         span = unprotected - self.majority
-        if np.array_equal(hits, self.control):
-            return Estimate(value, value, value)  # the very same hits: 1 whatever the records
+        if any(np.array_equal(hits, same) for same in (self.control, self.labels == self.guess)):
+            return Estimate(value, value, value)  # the very same hits: 1 or 0 whatever the records
         ends = self.blocks.proportion(share, self.blocks.spread(self.nag_influence(hits)).scaled(span))
         return Estimate(value, max(0.0, (ends.low - self.majority) / span), max(0.0, (ends.high - self.majority) / span))
 

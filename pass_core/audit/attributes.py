@@ -12,7 +12,7 @@ from pass_core.audit.subject import Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.epochs import Epoch
 from pass_core.errors import AuditError
-from pass_core.metrics import Scoring, class_shares, hits_of, majority_class, nag
+from pass_core.metrics import Scoring, class_shares, hits_of, majority_class
 from pass_core.statistics import Blocks, Estimate
 
 OnAttack = Callable[[str, Epoch], None]
@@ -51,10 +51,10 @@ def attack_attribute(
 ) -> Attacked:
     """Runs all attacks on one attribute. Only which one counts as the worst is decided on test records."""
     train_labels, labels = subject.labels("train", attribute.name), subject.labels("test", attribute.name)
-    if len(np.unique(train_labels)) < 2:
+    if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
         raise AuditError(
-            f"attribute {attribute.name!r}: expected training records of at least two classes, found one: nothing can be learnt; "
-            "drop the attribute"
+            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer: "
+            "nothing can be told apart; drop the attribute or split otherwise"
         )
     originals = AttackTask(lambda _: subject.train.records.features, train_labels, attribute.n_classes)
     released = AttackTask(
@@ -86,7 +86,12 @@ def attack_attribute(
         hits_of(on_originals[control], labels),
     )
     prior = class_shares(train_labels, attribute.n_classes)
-    nag(0.0, scoring.majority, accuracies[control])  # an attribute that originals do not tell cannot be audited
+    if accuracies[control] <= scoring.majority:
+        raise AuditError(
+            f"attribute {attribute.name!r}: expected an attack to tell it from originals, found accuracy "
+            f"{accuracies[control]:.3f} with guessing at {scoring.majority:.3f}: NAG is undefined; train the attacks longer "
+            "(audit.attacks) or drop the attribute"
+        )
     told = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
     own = subject.own_adversaries.get(attribute.name)
     return Attacked(

@@ -106,7 +106,7 @@ def _bundles_of(
         blocks = Blocks.of(np.flatnonzero(enough), classes[met][enough])
         spread = blocks.spread(blocks.centred(values[enough], classes[met][enough]))
         found.append(Bundle(size, blocks.proportion(float(values[enough].mean()), spread)))
-    guess = float(np.bincount(classes[met]).max() / len(met))
+    guess = float((classes[met] == prior.argmax()).mean())
     return Bundles(name, guess, len(met), tuple(found))
 
 

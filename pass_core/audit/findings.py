@@ -269,6 +269,7 @@ class Check:
     passed: bool
     sentence: str  # what was found and what is demanded, for people
     reason: str  # why this limit
+    attribute: str | None = None  # whose verdict it is part of
 
 
 @dataclass(frozen=True, slots=True)

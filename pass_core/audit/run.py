@@ -8,7 +8,7 @@ from pass_core.audit.attributes import Attacked, NamedAttack, OnAttack, RngFor, 
 from pass_core.audit.conditional import find_conditional
 from pass_core.audit.donors import find_donors
 from pass_core.audit.exactly import ExactPass, exact_findings, pass_exactly
-from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Outcome, Replay
+from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Replay
 from pass_core.audit.linkage import find_linkage
 from pass_core.audit.membership import find_membership
 from pass_core.audit.settings import Depth, Thresholds
@@ -67,15 +67,13 @@ def run_audit(
     tell("strangers")
     strangers = find_strangers(subject, passed, attacked, depth, rng_for)
     checks = judge(rows, linkage, membership, strangers, replay, thresholds)
-    failed = {check.sentence: check for check in checks if not check.passed}
-    leaking = {_attribute_of(check.about, rows) for check in failed.values()}
-    rows = [dataclasses.replace(row, verdict=_own_verdict(row, leaking)) for row in rows]
+    reasons = tuple(check.sentence for check in checks if not check.passed)
     return AuditFindings(
-        verdict="fail" if failed else "pass",
-        reasons=tuple(failed),
+        verdict="fail" if reasons else "pass",
+        reasons=reasons,
         checks=checks,
         mnag=_mean_nag(subject, attacked),
-        attributes=tuple(rows),
+        attributes=tuple(_judged(row, checks) for row in rows),
         channel=_channel(subject, passed),
         linkage=linkage,
         membership=membership,
@@ -116,16 +114,12 @@ def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth:
     )
 
 
-def _attribute_of(about: str, rows: list[AttributeFindings]) -> str | None:
-    """What is told of an attribute begins with its name; that of a combination begins with another attribute's, too."""
-    names = [row.name for row in rows if about == row.name or about.startswith((f"{row.name} ", f"{row.name},"))]
-    return max(names, key=len, default=None)
-
-
-def _own_verdict(row: AttributeFindings, leaking: set[str | None]) -> Outcome | None:
+def _judged(row: AttributeFindings, checks: tuple[Check, ...]) -> AttributeFindings:
+    """With its own verdict."""
     if row.role == "hidden":
-        return None
-    return "fail" if row.name in leaking else "pass"
+        return row
+    failed = any(check.attribute == row.name and not check.passed for check in checks)
+    return dataclasses.replace(row, verdict="fail" if failed else "pass")
 
 
 def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...]) -> Estimate:
