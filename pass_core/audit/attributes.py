@@ -38,7 +38,7 @@ class Attacked:
     findings: tuple[AttackFindings, ...]
     hits: dict[str, DoubleArray]  # attack -> (m,) 1 where it is right on what was released
     unfinetuned: Estimate  # NAG of the control, learnt on originals, on what was released
-    downstream: DoubleArray  # (m,) 1 where the control's kind of attack, learnt on what was released, is right on originals
+    downstream: DoubleArray  # (m,) 1 where the best model learnt and tried on what was released is right on originals
     own_adversary: Estimate | None
 
     def strongest(self, rows: IntArray | None = None) -> str:
@@ -93,6 +93,8 @@ def attack_attribute(
             "(audit.attacks) or drop the attribute"
         )
     told = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
+    # Whoever builds on a release has nothing else to choose a model by; originals come only afterwards.
+    downstream = max(controls, key=lambda name: float(hits_of(told[name], labels).mean()))
     own = subject.own_adversaries.get(attribute.name)
     return Attacked(
         attribute,
@@ -101,7 +103,7 @@ def attack_attribute(
         tuple(_findings(name, p, scoring, prior, accuracies.get(name)) for name, p in told.items()),
         {name: hits_of(p, labels) for name, p in told.items()},
         scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels)),
-        hits_of(adversaries[control].probabilities(subject.test.records.features), labels),
+        hits_of(adversaries[downstream].probabilities(subject.test.records.features), labels),
         None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels)),
     )
 

@@ -121,7 +121,7 @@ class AttributeFindings:
     exact: ExactFindings | None
     unfinetuned: Estimate | None  # NAG of the control itself on what was released: a model nobody retrains
     own_adversary: Estimate | None  # NAG-Protector: the adversary that the protector was trained against
-    trained_on_released: Estimate | None  # NAG on *originals* of the control's kind of model, trained on what was released
+    trained_on_released: Estimate | None  # NAG on *originals* of the model that does best among those learnt from releases
     subgroups: tuple[Subgroup, ...]
     side_information: tuple[SideInformation, ...]
     verdict: Outcome | None  # None for hidden attributes, which are shown but not judged

@@ -102,7 +102,7 @@ def _exactly(information: Information, **changed: object) -> AttributeFindings:
     [
         (_exactly(LEAKING), None, "s"),
         (
-            _exactly(SILENT, side_information=(SideInformation("u", 0.5, HALF, None, LEAKING),)),
+            _exactly(SILENT, side_information=(SideInformation("u", False, 0.5, HALF, None, LEAKING),)),
             None,
             "s, when u is known",
         ),
