@@ -91,7 +91,7 @@ def test_audit_parameters_re_run_audit_and_report_only(repository: Path) -> None
     params.write_text(before.replace("fresh_draws: 2", "fresh_draws: 3"))
     target = "report@synthetic_motion-pass_substitution"
     try:
-        assert "audit.fresh_draws" in _run(repository, "dvc", "params", "diff")
+        assert "audit.depth.fresh_draws" in _run(repository, "dvc", "params", "diff")
         stages = _stages_run(_run(repository, "dvc", "repro", target))
     finally:
         params.write_text(before)
