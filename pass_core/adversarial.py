@@ -109,9 +109,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
             members.load_state_dict(_below(f"private.{k}.", state))
         return _fitted(players.to(setting.device))
 
-    def _players(
-        self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator
-    ) -> Players:
+    def _players(self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator) -> Players:
         known = {role: with_role(attributes, role) if role in self.needs else () for role in ("private", "useful")}
 
         def classifier(n_classes: int, widths: Widths) -> nn.Module:

@@ -18,7 +18,7 @@ IMAGE_HALVINGS = 4
 
 
 class RecordSpace(SelfStarting):
-    """What records look like: mean and deviation of every entry of a vector, every channel of a signal or image; range; length."""
+    """What records look like: mean and deviation of every entry of a vector, every channel of another; range; length."""
 
     mean: Tensor
     deviation: Tensor
