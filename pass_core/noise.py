@@ -78,10 +78,6 @@ class NoiseMethod(ABC, Generic[ConfigT]):
     def release(self, records: FloatArray, values: ValueRange, config: ConfigT, rng: np.random.Generator) -> FloatArray:
         """New records from clipped ones."""
 
-    def check(self, shape: tuple[int, ...], config: ConfigT) -> None:
-        """Raises MethodError for records of a shape that the method cannot take."""
-        del shape, config
-
     def fit(
         self,
         data: Records,
@@ -91,9 +87,8 @@ class NoiseMethod(ABC, Generic[ConfigT]):
         rng: np.random.Generator,
         run: Run,
     ) -> "FittedNoise[ConfigT]":
-        """Learns the range of values; see `check` for what is refused."""
+        """Learns the range of values."""
         del setting, training, rng, run
-        self.check(data.feature_shape, config)
         return FittedNoise(self, ValueRange.learn(data.features), config)
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: ConfigT) -> "FittedNoise[ConfigT]":

@@ -60,6 +60,8 @@ class SoftLevels(SelfStarting):
 class BlurDifferenceQuantise(Generator):
     """Blurs, takes differences along a window's time (images have none), and rounds to levels; draws nothing."""
 
+    can_repeat: ClassVar[bool] = False
+
     def __init__(self, shape: Shape) -> None:
         if len(shape) not in (2, 3):
             raise MethodError(f"encoder: bdq blurs along time or space: expected windows or images, found shape {shape}")
