@@ -116,11 +116,11 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
             return Classifier(shape, network_for("auto", shape, n_classes, widths))
 
         def build() -> Players:
-            widths = self.widths(config)
+            network, widths = self.generator(shape, config), self.widths(config)
             private = {a.name: Members([classifier(a.n_classes, w) for w in widths]) for a in known["private"]}
             useful = {a.name: classifier(a.n_classes, CLASSIFIER) for a in known["useful"]}
             ally, opponent = self.ally(shape, config), self.opponent(shape, known["private"], config)
-            return Players(self.generator(shape, config), private, useful, ally, opponent)
+            return Players(network, private, useful, ally, opponent)
 
         return drawn_from(generator, build)
 

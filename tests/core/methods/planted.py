@@ -5,7 +5,7 @@ import torch
 
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkConfig
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.data import Attribute, IntArray, Records
 from pass_core.methods.base import Fitted, Setting
 from pass_core.randomness import stream
 
@@ -14,12 +14,18 @@ U = Attribute("u", ("a", "b", "c"), "useful")
 
 
 def planted(shape: tuple[int, ...], n: int, seed: int = 0) -> Records:
-    """Balanced classes, independent of each other; every entry tells a little of both, in patterns that are the same for all."""
+    """Balanced classes, independent of each other; every entry tells a little of both, in patterns that are the same for all.
+
+    Images are of tiles of 8 × 8 pixels, within [0, 1].
+    """
+    drawn = (shape[0], *(side // 8 for side in shape[1:])) if len(shape) == 3 else shape
     patterns = stream(1, "patterns", str(shape))
-    s_pattern, u_pattern = patterns.normal(size=(2, *shape)), patterns.normal(size=(3, *shape))
+    s_pattern, u_pattern = patterns.normal(size=(2, *drawn)), patterns.normal(size=(3, *drawn))
     rng = stream(seed, "planted", str(shape))
     s, u = np.arange(n) % 2, (np.arange(n) // 2) % 3
-    x = rng.normal(size=(n, *shape)) + 0.6 * s_pattern[s] + 0.6 * u_pattern[u]
+    x = rng.normal(size=(n, *drawn)) + 0.6 * s_pattern[s] + 0.6 * u_pattern[u]
+    if len(shape) == 3:
+        x = np.clip(x.repeat(8, axis=2).repeat(8, axis=3) / 8 + 0.5, 0, 1)
     return Records(x.astype(np.float32), {"s": s, "u": u})
 
 
@@ -42,9 +48,3 @@ def attacker_advantage(fitted: Fitted, train: Records, test: Records, attribute:
     adversary = ATTACK.learn(task, config, stream(8, "attack", attribute.name), lambda _: None)
     told = adversary.probabilities(fitted.transform(test.features, stream(9, "test")))
     return advantage(told.argmax(axis=1), test.labels[attribute.name])
-
-
-def released_mean(fitted: Fitted, features: FloatArray, draws: int) -> FloatArray:
-    """Mean of several releases of the same records."""
-    mean: FloatArray = np.mean([fitted.transform(features, stream(k, "draws")) for k in range(draws)], axis=0)
-    return mean
