@@ -19,6 +19,7 @@ from tasks.payloads import Payload, Payloads
 from tasks.protecting.manifest import Manifest, Pins, Receipt
 from tasks.quarantine import Quarantine
 
+
 @dataclass(frozen=True, slots=True)
 class SourcePartition:
     """What is protected and published as one: all files of the source with the same allowed partition values."""
