@@ -123,6 +123,7 @@ class Sample:
     features: FloatArray
     donors: IntArray
     persons: IntArray  # numbers, equal for records of one person
+    units: IntArray  # what `pool.forbid` goes by: the number of the donors a record may not meet, -1 for none
     labels: Mapping[str, IntArray]  # attribute -> class index; empty without labels
     attributes: tuple[Attribute, ...]  # with the classes that the pool knows
     of: int  # records of which these are the sample
@@ -159,6 +160,8 @@ class Held(Protocol):
 class Target(Protocol):
     """Where a protected lake is published."""
 
+    carries: bool  # a version holds unchanged partitions, too; False: they stay where an earlier version put them
+
     def current(self) -> Manifest | None:
         """The manifest that readers see; None before the first version."""
 
@@ -167,6 +170,12 @@ class Target(Protocol):
 
     def free_bytes(self) -> int | None:
         """Room for what is published; None where nobody can tell."""
+
+    def holds(self, manifest: Manifest, partition: str) -> bool:
+        """Whether the files of a published partition are there."""
+
+    def place(self, version: int, token: int) -> str:
+        """The folder below the target that a new version's files will lie in."""
 
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Held) -> None:
         """Publishes a version: its files first, what readers go by last; all of it or nothing.

@@ -73,6 +73,7 @@ class Manifest:
     numerics: Mapping[str, Any]
     schema: Mapping[str, str]  # of the source
     partitions: Mapping[str, Receipt]
+    places: Mapping[str, str]  # partition -> folder below the target that its files' paths start from
     audit: Mapping[str, Any]  # what the gate said of the partitions that are new in this version
     format: int = FORMAT
 
