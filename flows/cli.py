@@ -21,6 +21,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from flows.engines import EngineName, make_engine
+from flows.protect_cli import register
 from flows.summary import audit_rows
 from pass_core import discovery
 from pass_core.errors import PassError, TransientError
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
+register(app)
 out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]

@@ -64,6 +64,15 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PinnedColumns:
+    """The columns that every file of the source must have, and those it may have beside."""
+
+    schema: Mapping[str, str]  # column -> type
+    added: Mapping[str, str] = field(default_factory=dict)
+    anything_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """All that a worker needs to know; the same for every partition of a run."""
 
@@ -78,8 +87,7 @@ class Job:
     model: Path
     pool: Path
     staging: Path  # private, on the target's file system
-    schema: Mapping[str, str]  # pinned
-    new_columns: bool  # files may have columns that the pinned schema does not have
+    columns: PinnedColumns
     key: bytes = field(repr=False)
     ledger_key: bytes = field(repr=False)
 

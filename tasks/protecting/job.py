@@ -1,7 +1,7 @@
 """What a run was asked for, and the job that its workers get: everything pinned by digest."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tasks.extract import load_extractor
 from tasks.lake_config import LakeConfig
 from tasks.layout import Layout
 from tasks.models import model_digest
-from tasks.protecting.interfaces import Job
+from tasks.protecting.interfaces import Job, PinnedColumns
 from tasks.protecting.manifest import Pins, digest_of
 from tasks.protecting.release import leaving_schema
 from tasks.protecting.source import LakeSource
@@ -45,7 +45,7 @@ def lake_section(config: Config, dataset: str, source: str) -> LakeConfig:
     return dataclasses.replace(section, source=place)
 
 
-def make_job(request: Request, config: Config, source: LakeSource, schema: Mapping[str, str], ledger_key: bytes) -> Job:
+def make_job(request: Request, config: Config, source: LakeSource, columns: PinnedColumns) -> Job:
     """The job of a run, with digests of all that it depends on.
 
     Raises:
@@ -80,8 +80,7 @@ def make_job(request: Request, config: Config, source: LakeSource, schema: Mappi
         model=model,
         pool=pool,
         staging=request.state / "staging",
-        schema=schema,
-        new_columns=request.new_columns,
+        columns=columns,
         key=request.draw_key,
-        ledger_key=ledger_key,
+        ledger_key=b"",  # known once the lock is held
     )

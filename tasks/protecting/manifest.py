@@ -71,7 +71,8 @@ class Manifest:
     version: int
     token: int  # of the writer, for fencing
     numerics: Mapping[str, Any]
-    schema: Mapping[str, str]  # of the source
+    schema: Mapping[str, str]  # of the source when the target was begun: column -> type
+    added: Mapping[str, str]  # columns that were let in later; older files lack them
     partitions: Mapping[str, Receipt]
     places: Mapping[str, str]  # partition -> folder below the target that its files' paths start from
     audit: Mapping[str, Any]  # what the gate said of the partitions that are new in this version

@@ -13,7 +13,7 @@ from tasks.lake import TableInfo, count_rows, shards
 from tasks.numerics import fingerprint
 from tasks.protecting.checks import check_partitions
 from tasks.protecting.faults import crash_point
-from tasks.protecting.interfaces import Engine, Failure, Finding, Gate, Held, Target, Work
+from tasks.protecting.interfaces import Engine, Failure, Finding, Gate, Held, PinnedColumns, Target, Work
 from tasks.protecting.job import Request, lake_section, make_job
 from tasks.protecting.ledger import Ledger, refuse_past
 from tasks.protecting.manifest import Manifest, Receipt
@@ -38,16 +38,19 @@ class Protection:
         self._engine, self._gate, self._progress = engine, gate, progress
         self._source = LakeSource(lake_section(config, request.key.dataset, request.source))
         self._manifest = target.current()
-        schema = self._manifest.schema if self._manifest else self._source.schema
-        check_drift(request.source, schema, self._source.schema, request.new_columns)
+        before = self._manifest
+        columns = PinnedColumns(
+            before.schema if before else self._source.schema, before.added if before else {}, request.new_columns
+        )
+        check_drift(request.source, columns, self._source.schema)
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts = Receipts(request.state / "receipts")
         self._ledger = Ledger(request.state / "ledger")
-        self.job = make_job(request, config, self._source, schema, b"")
+        self.job = make_job(request, config, self._source, columns)
         self._staging = Staging(self.job.staging)
         self._withdrawal = read_withdrawal(self.job.pool)
         self._rows: dict[str, int] = {}
-        self._done_rows = 0
+        self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
         self.failures: list[Failure] = []
 
@@ -81,15 +84,23 @@ class Protection:
 
     def execute(self, plan: Plan) -> Manifest | None:
         """The whole run; None when there is nothing to do."""
-        if not plan.work and not (plan.missing and self.request.drop_missing):
-            refuse_missing(plan, self.request.drop_missing)
+        if not self.needed(plan):
             return None
         try:
             with self.open(plan) as held:
                 self.stage(self.work(plan))
                 return self.publish(plan, held)
         finally:
-            self._engine.close()
+            self.close()
+
+    def needed(self, plan: Plan) -> bool:
+        """Whether there is anything to do; partitions that vanished from the source are told even so."""
+        refuse_missing(plan, self.request.drop_missing)
+        return bool(plan.work or plan.missing)
+
+    def close(self) -> None:
+        """Ends the workers; what is staged stays."""
+        self._engine.close()
 
     def work(self, plan: Plan) -> list[Work]:
         """The partitions that are not staged yet, with the share of the gate's sample that each gives."""
@@ -101,30 +112,44 @@ class Protection:
             name = planned.partition.name
             done = staged.get(name)
             if done and done.receipt.audited >= shares[name]:
-                self._done_rows += done.receipt.rows
+                self._done.append(done.receipt.rows)
             else:
                 self._staging.forget(name)
                 todo.append(Work(planned.partition, shares[name]))
         self._check_room(todo)
-        self._tell(len(staged))
+        self._tell()
         return todo
 
     def stage(self, work: Sequence[Work]) -> list[Receipt]:
-        """Protects partitions; those that failed are in `failures`. A full disk ends the run with empty staging."""
-        receipts = []
-        for outcome in self._engine.protect(self.job, work):
+        """Protects partitions that are not staged yet; those that failed, twice where trying again may help, are in `failures`.
+
+        Raises:
+            StorageError: the disk is full; staging was cleared.
+        """
+        receipts, failures = self._attempt(work)
+        again = {failure.partition for failure in failures if failure.transient}
+        more, still = self._attempt([one for one in work if one.partition.name in again]) if again else ([], [])
+        self.failures += [failure for failure in failures if failure.partition not in again] + still
+        for failure in self.failures:
+            logger.warning("%s: %s", failure.partition, failure.message)
+        return receipts + more
+
+    def _attempt(self, work: Sequence[Work]) -> tuple[list[Receipt], list[Failure]]:
+        receipts: list[Receipt] = []
+        failures: list[Failure] = []
+        staged = self._staging.finished()
+        for outcome in self._engine.protect(self.job, [one for one in work if one.partition.name not in staged]):
             if isinstance(outcome, Receipt):
                 receipts.append(outcome)
-                self._done_rows += outcome.rows
-                self._tell(len(receipts))
+                self._done.append(outcome.rows)
+                self._tell()
             elif outcome.full:
                 self._engine.close()
                 self._staging.clear()
                 raise StorageError(f"{outcome.message} (staging was cleared; what is published stays)")
             else:
-                self.failures.append(outcome)
-                logger.warning("%s: %s", outcome.partition, outcome.message)
-        return receipts
+                failures.append(outcome)
+        return receipts, failures
 
     def publish(self, plan: Plan, held: Held) -> Manifest:
         """Checks, audits, counts and publishes what is staged; then old versions go.
@@ -224,9 +249,19 @@ class Protection:
         places = dict.fromkeys(partitions, self.target.place(version, held.token))
         if before and not self.target.carries:
             places |= {name: before.places[name] for name in kept if name not in receipts}
-        return Manifest(version, held.token, self._numerics, self._source.schema, partitions, places, dataclasses.asdict(finding))
+        pinned = self.job.columns
+        return Manifest(
+            version=version,
+            token=held.token,
+            numerics=self._numerics,
+            schema=pinned.schema,
+            added={**pinned.added, **{n: kind for n, kind in self._source.schema.items() if n not in pinned.schema}},
+            partitions=partitions,
+            places=places,
+            audit=dataclasses.asdict(finding),
+        )
 
-    def _tell(self, partitions: int) -> None:
-        seconds = max(1e-9, time.monotonic() - self._started)
-        note = f"{partitions} of {len(self._rows)} partitions, {self._done_rows / seconds:,.0f} rows/s"
-        self._progress(f"protect {self.request.key}", self._done_rows, max(1, sum(self._rows.values())), note)
+    def _tell(self) -> None:
+        rows, seconds = sum(self._done), max(1e-9, time.monotonic() - self._started)
+        note = f"{len(self._done)} of {len(self._rows)} partitions, {rows / seconds:,.0f} rows/s"
+        self._progress(f"protect {self.request.key}", rows, max(1, sum(self._rows.values())), note)

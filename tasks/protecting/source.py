@@ -1,5 +1,6 @@
 """A lake as protection reads it: partitions that may be told apart outside, and their records without labels if need be."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from pass_core.errors import ChecksumMismatch, SchemaMismatch
 from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader, payload_of
 from tasks.lake_source import Batch, open_lake, plain
-from tasks.protecting.interfaces import Originals, SourcePartition
+from tasks.protecting.interfaces import Originals, PinnedColumns, SourcePartition
 from tasks.protecting.manifest import digest_of
 from tasks.quarantine import Quarantine
 
@@ -21,9 +22,9 @@ WHOLE = "."  # the one partition of a lake none of whose partition columns may l
 class LakeSource:
     """Hive Parquet, Delta Lake or CSV, in a folder or an object store."""
 
-    def __init__(self, config: LakeConfig, pinned: Mapping[str, str] | None = None, new_columns: bool = False) -> None:
-        """Opens the lake at `config.source`; `pinned` is the schema that every file must have."""
-        self._config, self._pinned, self._new_columns = config, pinned, new_columns
+    def __init__(self, config: LakeConfig, pinned: PinnedColumns | None = None) -> None:
+        """Opens the lake at `config.source`; `pinned` is what every file must have."""
+        self._config, self._pinned = config, pinned
         self._lake = open_lake(config.source, config)
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
@@ -99,10 +100,12 @@ class LakeSource:
             return
         found = {field.name: str(field.type) for field in fragment.physical_schema}
         told = self._keys(str(fragment.path))
-        expected = {name: kind for name, kind in self._pinned.items() if name not in told}
+        schema = {name: kind for name, kind in self._pinned.schema.items() if name not in told}
+        pinned = dataclasses.replace(self._pinned, schema=schema)
         if self._config.format == "csv":  # whose types are guessed file by file; those that matter are read as text anyway
-            expected, found = dict.fromkeys(expected, ""), dict.fromkeys(found, "")
-        check_drift(f"{self._config.source}, {self._lake.place(fragment)}", expected, found, self._new_columns)
+            pinned = dataclasses.replace(pinned, schema=dict.fromkeys(schema, ""), added=dict.fromkeys(pinned.added, ""))
+            found = dict.fromkeys(found, "")
+        check_drift(f"{self._config.source}, {self._lake.place(fragment)}", pinned, found)
 
     def _states(self, paths: list[str]) -> dict[str, list[int]]:
         """Size and time of files; a Delta table's files never change under their name."""
@@ -127,13 +130,14 @@ class LakeSource:
         return keys
 
 
-def check_drift(place: str, expected: Mapping[str, str], found: Mapping[str, str], new_columns: bool) -> None:
+def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:
     """Columns that are gone or of another type are refused; new ones, which would stay behind anyway, unless allowed."""
+    expected = {**pinned.schema, **{name: kind for name, kind in pinned.added.items() if name in found}}
     gone = sorted(set(expected) - set(found))
     retyped = sorted(name for name in expected if name in found and expected[name] != found[name])
     added = sorted(set(found) - set(expected))
     told = [f"gone: {', '.join(gone)}"] * bool(gone) + [f"of another type: {', '.join(retyped)}"] * bool(retyped)
-    if not new_columns and added:
+    if added and not pinned.anything_new:
         told.append(f"new: {', '.join(added)} (--new-columns lets them in; they do not leave)")
     if told:
         raise SchemaMismatch(f"{place}: columns differ from those the target was begun with: {'; '.join(told)}")

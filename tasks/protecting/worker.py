@@ -64,7 +64,7 @@ class Worker:
         """
         device = resolve_device(job.device)
         self.job = job
-        self.source = LakeSource(job.lake, job.schema, job.new_columns)
+        self.source = LakeSource(job.lake, job.columns)
         attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
         self.protector = read_protector(job.model, job.pool, attributes, device)
         if (self.protector.model_digest, self.protector.pool_digest) != (job.pins.model, job.pins.pool):
