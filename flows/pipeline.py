@@ -66,7 +66,7 @@ def _retry_transient(_task: Task[..., object], _run: TaskRun, state: State) -> b
     return False
 
 
-def _prefect_runner(engine: Engine, progress: Reporter) -> Runner:
+def prefect_runner(engine: Engine, progress: Reporter) -> Runner:
     """Wraps the engine's run in one Prefect task per step."""
 
     def run(step: Step, key: Key) -> StepReport:
@@ -133,18 +133,18 @@ def pipeline(
     with track_pipeline(
         f"{', '.join(config.datasets)} · {', '.join(config.methods)}", config.tracking, params_path.parent
     ) as run_id:
-        audits = chain(_prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
+        audits = chain(prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
     outcomes = []
     for audit in audits:
         key = Key(audit.dataset, audit.method)
         layout = layout_at(chosen.root, generated=is_generated(key.dataset))
         path = publish_report(layout, key)
-        _publish_artifacts(key, layout.artefact("audit", key), path)
+        show_audit(key, layout.artefact("audit", key), path)
         outcomes.append(Outcome(key, path, str(audit.verdict), run_id))
     return outcomes
 
 
-def _publish_artifacts(key: Key, audit: Path, report: Path) -> None:
+def show_audit(key: Key, audit: Path, report: Path) -> None:
     """The audit in Prefect's UI: figures of attributes, never of records."""
     name = f"{key}".replace("/", "-").replace("_", "-")
     create_table_artifact(table=audit_rows(audit), key=f"nag-{name}", description=f"NAG per attribute, {key}")

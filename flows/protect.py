@@ -3,13 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from flows.pipeline import as_task, run_shown, shown_progress  # sets Prefect's environment before Prefect is imported
 
 from prefect import flow, runtime
 from prefect.artifacts import create_table_artifact
-from pydantic import Field
 
 from flows.policy import PROTECT, PUBLISH
 from flows.protect_order import Order, prepare
@@ -31,25 +30,45 @@ def _run_name() -> str:
 
 @flow(name="pass-protect", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
 def protect(
-    source: Annotated[str, Field(description="The lake to protect: a path or URL.")],
-    target: Annotated[str, Field(description="Where the protected lake is published: a path or URL.")],
-    dataset: Annotated[str, Field(description="The section of params.yaml (reader: lake) that names the lake's columns.")],
-    method: Annotated[str, Field(description="The method whose trained model protects.")] = "pass_substitution",
-    root: Annotated[str, Field(description="Where model, pool and audit lie.")] = "data",
-    params: Annotated[str, Field(description="The parameter file.")] = "params.yaml",
-    settings: Annotated[list[str] | None, Field(description="Replacements of parameters, path=value each.")] = None,
-    state: Annotated[str | None, Field(description="Private folder for staging, receipts and ledger.")] = None,
-    key_file: Annotated[str | None, Field(description="File with the draw key; default: PASS_DRAW_KEY(_FILE).")] = None,
-    key_block: Annotated[str | None, Field(description="Prefect Secret block with the draw key.")] = None,
-    workers: Annotated[int | None, Field(description="Processes; default: one per core.")] = None,
-    first: Annotated[str | None, Field(description="First partition value to look at.")] = None,
-    last: Annotated[str | None, Field(description="Last partition value to look at.")] = None,
-    backfill: Annotated[bool, Field(description="Write the plan first; publish what succeeds when something fails.")] = False,
-    new_columns: Annotated[bool, Field(description="Let columns in that the source did not have; they do not leave.")] = False,
-    drop_missing: Annotated[bool, Field(description="Take partitions out that are gone from the source.")] = False,
-    redraw: Annotated[str | None, Field(description="Why records may be drawn more often than the limit.")] = None,
+    source: str,
+    target: str,
+    dataset: str,
+    method: str = "pass_substitution",
+    root: str = "data",
+    params: str = "params.yaml",
+    settings: list[str] | None = None,
+    state: str | None = None,
+    key_file: str | None = None,
+    key_block: str | None = None,
+    workers: int | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    backfill: bool = False,
+    new_columns: bool = False,
+    drop_missing: bool = False,
+    redraw: str | None = None,
 ) -> dict[str, int]:
-    """Protects what has changed in a lake and publishes it as a new version; counts of partitions and rows."""
+    """Protects what has changed in a lake and publishes it as a new version; counts of partitions and rows.
+
+    Args:
+        source: the lake to protect: a path or URL.
+        target: where the protected lake is published: a path or URL.
+        dataset: the section of params.yaml (reader: lake) that names the lake's columns.
+        method: the method whose trained model protects.
+        root: where model, pool and audit lie.
+        params: the parameter file.
+        settings: replacements of parameters, path=value each.
+        state: private folder for staging, receipts and ledger.
+        key_file: file with the draw key; default: PASS_DRAW_KEY(_FILE).
+        key_block: prefect Secret block with the draw key.
+        workers: processes; default: one per core.
+        first: first partition value to look at.
+        last: last partition value to look at.
+        backfill: write the plan first; publish what succeeds when something fails.
+        new_columns: let columns in that the source did not have; they do not leave.
+        drop_missing: take partitions out that are gone from the source.
+        redraw: why records may be drawn more often than the limit.
+    """
     order = Order(
         source, target, dataset, method, root, params, tuple(settings or ()), state, key_file, key_block, workers,
         first, last, backfill, new_columns, drop_missing, redraw,

@@ -23,7 +23,7 @@ from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.audit_config import AuditConfig
 from tasks.dataset_config import DatasetConfig
-from tasks.protecting.settings import ProtectConfig
+from tasks.protecting.settings import ProtectConfig, ScheduleConfig
 
 # What YAML takes for something else.
 HINTS = {
@@ -73,6 +73,7 @@ class Config:
     audit: AuditConfig
     tracking: TrackingConfig
     protect: ProtectConfig
+    schedule: ScheduleConfig
 
     def with_names(self, datasets: tuple[str, ...], methods: tuple[str, ...]) -> "Config":
         """This config for other data sets and methods; both must have a section."""
@@ -166,6 +167,7 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
         "audit": (audit, ...),
         "tracking": (TrackingConfig, TrackingConfig()),
         "protect": (ProtectConfig, ProtectConfig()),
+        "schedule": (ScheduleConfig, ScheduleConfig()),
     }
     model = create_model("params", __config__=strict, **fields)
     try:
