@@ -75,7 +75,7 @@ def protect(
     )  # fmt: skip
     run = prepare(order, shown_progress.get())
     plan = run.plan()
-    if not run.needed(plan):
+    if run.idle(plan):
         return {"partitions": 0, "rows": 0, "unchanged": len(plan.unchanged)}
     base = Path(order.params).resolve().parent
     with track_step("protect", run.request.key, run.config.tracking, "local", base) as record:

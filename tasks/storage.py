@@ -126,6 +126,12 @@ def storage_errors(root: Path) -> Iterator[None]:
         raise StorageError(f"{getattr(error, 'filename', None) or root}: {advice}") from error
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a disk had no room left."""
+    cause = error.__cause__ if isinstance(error, StorageError) else error
+    return isinstance(cause, OSError | SafetensorError) and _error_number(cause) in {errno.ENOSPC, errno.EDQUOT}
+
+
 def _error_number(error: Exception) -> int:
     """The system's error number; libraries written in Rust (polars, safetensors) tell it in their text only."""
     told = re.search(r"os error (\d+)", str(error))

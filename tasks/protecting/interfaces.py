@@ -94,10 +94,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A partition to protect, and how many of its records the audit gate is to see."""
+    """A partition to protect, and how many of its records are put aside for the audit gate."""
 
     partition: SourcePartition
-    audited: int
+    sampled: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Ledger:
     def record(self, draw: str, version: int, hashes: Sequence[WordArray]) -> None:
         """Notes that these records (sorted hashes per partition) are drawn; the same again is the same file."""
         path = self.folder / f"{draw}-{version:06d}.u64"
-        temporary = self.folder / f".{path.name}"
+        temporary = path.with_suffix(".part")
         buckets = max(1, -(-sum(map(len, hashes)) // BUCKET_ROWS))
         edges = [2**64 * k // buckets for k in range(1, buckets)]
         starts = [

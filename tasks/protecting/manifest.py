@@ -55,7 +55,7 @@ class Receipt:
     quarantined: int
     files: tuple[OutputFile, ...]
     donors: int  # different ones in it
-    audited: int  # records of it that the audit gate saw
+    sampled: int  # records that were put aside for the audit gate
     draws: int = 1  # of the record that was drawn most often, this one included
 
     @property
@@ -84,8 +84,8 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def to_json(value: Manifest | Receipt) -> dict[str, Any]:
-    """As plain JSON values."""
+def to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON values."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), sort_keys=True))
     return plain
 

@@ -44,10 +44,3 @@ class Receipts:
         wanted = np.array(sorted(donors), dtype=np.int64)
         made = {name: receipt for name, receipt in manifest.partitions.items() if receipt.pins.pool == pool}
         return [name for name, receipt in made.items() if self.donors(receipt)[wanted].any()]
-
-    def keep_only(self, manifests: Iterable[Manifest]) -> None:
-        """Forgets receipts that no version refers to any more."""
-        used = {receipt.id for manifest in manifests for receipt in manifest.partitions.values()}
-        for path in self.folder.glob("*.*"):
-            if path.stem not in used:
-                path.unlink()

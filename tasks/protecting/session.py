@@ -2,13 +2,17 @@
 
 import contextlib
 import dataclasses
+import errno
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, DataError, PassError, StorageError, TransientError
 from tasks.config import Config
+from tasks.expectations import load_library
 from tasks.lake import TableInfo, count_rows, shards
 from tasks.numerics import fingerprint
 from tasks.protecting.checks import check_partitions
@@ -16,7 +20,7 @@ from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Engine, Failure, Finding, Gate, Held, PinnedColumns, Target, Work
 from tasks.protecting.job import Request, lake_section, make_job
 from tasks.protecting.ledger import Ledger, refuse_past
-from tasks.protecting.manifest import Manifest, Receipt
+from tasks.protecting.manifest import Manifest, Receipt, to_json
 from tasks.protecting.plan import Plan, audited_rows, make_plan, refuse_missing
 from tasks.protecting.receipts import Receipts
 from tasks.protecting.release import leaving_schema
@@ -25,9 +29,11 @@ from tasks.protecting.staging import Staged, Staging, joined_sample
 from tasks.protecting.withdrawal import read_withdrawal
 from tasks.protecting.worker import THREADS
 from tasks.step_io import Reporter
-from tasks.storage import storage_errors
+from tasks.storage import is_full, storage_errors
 
 logger = logging.getLogger(__name__)
+
+SPARE = 2  # times the gate's sample are put aside, in case other partitions fail
 
 
 class Protection:
@@ -72,7 +78,7 @@ class Protection:
         refuse_missing(plan, self.request.drop_missing)
         limit = self.config.protect.draws_at_most
         refuse_past(limit, {p.partition.name: p.redraws for p in plan.work}, self.request.redraw)
-        with storage_errors(self.request.state), self.target.lock() as held:
+        with self._room_made(), storage_errors(self.request.state), self.target.lock() as held:
             crash_point("locked")
             now = self.target.current()
             if (now.version if now else 0) != (self._manifest.version if self._manifest else 0):
@@ -80,11 +86,24 @@ class Protection:
             self._staging.pin(self.job.pins, self._numerics)
             crash_point("pinned")
             self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
+            threading.Thread(target=load_library, daemon=True).start()  # seconds that pass while the workers work
             yield held
+
+    @contextlib.contextmanager
+    def _room_made(self) -> Iterator[None]:
+        """A full disk is not left full."""
+        try:
+            yield
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            self.close()
+            self._staging.clear()
+            raise StorageError(f"{error}. Staging was cleared; what is published stays") from error.__cause__
 
     def execute(self, plan: Plan) -> Manifest | None:
         """The whole run; None when there is nothing to do."""
-        if not self.needed(plan):
+        if self.idle(plan):
             return None
         try:
             with self.open(plan) as held:
@@ -93,10 +112,15 @@ class Protection:
         finally:
             self.close()
 
-    def needed(self, plan: Plan) -> bool:
-        """Whether there is anything to do; partitions that vanished from the source are told even so."""
+    def idle(self, plan: Plan) -> bool:
+        """Whether there is nothing to do; what a run left that was killed after it had published is then tidied away."""
         refuse_missing(plan, self.request.drop_missing)
-        return bool(plan.work or plan.missing)
+        if plan.work or plan.missing:
+            return False
+        if self.request.only is None and self._staging.folder.exists():
+            with contextlib.suppress(StorageError), self.target.lock():
+                self._finish()
+        return True
 
     def close(self) -> None:
         """Ends the workers; what is staged stays."""
@@ -105,13 +129,13 @@ class Protection:
     def work(self, plan: Plan) -> list[Work]:
         """The partitions that are not staged yet, with the share of the gate's sample that each gives."""
         self._rows = {p.partition.name: self._source.count_rows(p.partition) for p in plan.work}
-        shares = audited_rows(self._rows, self.config.protect.audit_records)
+        shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
         staged = self._staged(plan)
         todo = []
         for planned in plan.work:
             name = planned.partition.name
             done = staged.get(name)
-            if done and done.receipt.audited >= shares[name]:
+            if done and done.receipt.sampled >= shares[name]:
                 self._done.append(done.receipt.rows)
             else:
                 self._staging.forget(name)
@@ -144,9 +168,7 @@ class Protection:
                 self._done.append(outcome.rows)
                 self._tell()
             elif outcome.full:
-                self._engine.close()
-                self._staging.clear()
-                raise StorageError(f"{outcome.message} (staging was cleared; what is published stays)")
+                raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             else:
                 failures.append(outcome)
         return receipts, failures
@@ -159,7 +181,7 @@ class Protection:
             ConfigError: records would be drawn too often.
         """
         self._raise_failures()
-        staged = self._staged(plan)
+        staged = self._topped_up(plan)
         if not staged and not plan.missing:
             raise DataError("nothing was staged: no partition could be protected")
         crash_point("all staged")
@@ -169,14 +191,18 @@ class Protection:
         crash_point("audited")
         receipts = self._count(staged)
         version = (self._manifest.version if self._manifest else 0) + 1
-        self._ledger.record(self.job.pins.draw, version, [one.hashes() for one in staged.values()])
+        if staged:
+            self._ledger.record(self.job.pins.draw, version, [one.hashes() for one in staged.values()])
         crash_point("ledger written")
         manifest = self._next(plan, receipts, version, held, finding)
         self.target.publish(manifest, {name: one.data for name, one in staged.items()}, held)
-        self.target.retire(self.config.protect.keep_versions)
-        self._staging.clear()
+        self._finish()
         crash_point("staging cleared")
         return manifest
+
+    def _finish(self) -> None:
+        self.target.retire(self.config.protect.keep_versions)
+        self._staging.clear()
 
     def _staged(self, plan: Plan) -> dict[str, Staged]:
         wanted = {p.partition.name: p.partition.digest for p in plan.work}
@@ -219,14 +245,25 @@ class Protection:
             docs = self.request.state / "docs"
             check_partitions(f"protected lake {self.job.dataset} {self.job.method}", receipts, schemas, expected, docs)
 
+    def _topped_up(self, plan: Plan) -> dict[str, Staged]:
+        """What is staged; where others failed and their share of the sample is missing, with larger samples."""
+        staged = self._staged(plan)
+        shares = self._shares(staged)
+        short = {name for name, one in staged.items() if one.receipt.sampled < shares[name]}
+        for name in short:
+            self._staging.forget(name)
+        self.stage([Work(p.partition, shares[p.partition.name]) for p in plan.work if p.partition.name in short])
+        return self._staged(plan) if short else staged
+
+    def _shares(self, staged: Mapping[str, Staged]) -> dict[str, int]:
+        return audited_rows({name: one.receipt.rows for name, one in staged.items()}, self.config.protect.audit_records)
+
     def _audit(self, staged: Mapping[str, Staged]) -> Finding:
         if not staged:
             return Finding("pass", "unlabelled", 0, 0, ())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
-        sample = joined_sample(staged, attributes)
-        wanted = min(self.config.protect.audit_records, sample.of)
-        if len(sample.donors) < wanted:
-            raise DataError(f"the audit's sample has {len(sample.donors)} of the {wanted} records it needs; run again")
+        shares = self._shares(staged)
+        sample = joined_sample(staged, shares, attributes)
         finding = self._gate.judge(sample, self.job)
         if finding.verdict != "pass":
             raise AuditFailed(f"the audit of what was about to be published failed: {'; '.join(finding.reasons)}")
@@ -258,7 +295,7 @@ class Protection:
             added={**pinned.added, **{n: kind for n, kind in self._source.schema.items() if n not in pinned.schema}},
             partitions=partitions,
             places=places,
-            audit=dataclasses.asdict(finding),
+            audit=to_json(finding),
         )
 
     def _tell(self) -> None:

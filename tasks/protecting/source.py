@@ -96,7 +96,7 @@ class LakeSource:
 
     def _check_schema(self, fragment: ds.Fragment) -> None:
         """A file's own columns against the pinned ones; columns that folders tell are in no file."""
-        if self._pinned is None:
+        if self._pinned is None or self._lake.version is not None:  # a Delta table's log keeps its files to one schema
             return
         found = {field.name: str(field.type) for field in fragment.physical_schema}
         told = self._keys(str(fragment.path))

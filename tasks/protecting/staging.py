@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pass_core.data import Attribute, IntArray
 from pass_core.draws import WordArray
-from pass_core.errors import ConfigError, DataError
+from pass_core.errors import ConfigError
 from tasks.protecting.interfaces import Sample
 from tasks.protecting.manifest import Pins, Receipt, read_receipt, to_json
 from tasks.storage import read_json, sync_folder, write_json
@@ -133,12 +133,10 @@ def save_receipt(folder: Path, receipt: Receipt) -> None:
     write_json(folder / RECEIPT, to_json(receipt))
 
 
-def joined_sample(staged: Mapping[str, Staged], attributes: tuple[Attribute, ...]) -> Sample:
-    """The samples of all partitions as one."""
-    parts = [staged[name].sample() for name in sorted(staged)]
-    if not parts:
-        raise DataError("expected partitions to audit, found none")
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
+    """So many records of each partition, as one sample; those that come first in the shuffled order."""
+    parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
+    arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
     _, persons = np.unique(arrays["persons"], return_inverse=True)
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
     rows = sum(one.receipt.rows for one in staged.values())

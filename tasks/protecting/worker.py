@@ -46,7 +46,8 @@ class _Drawn:
 
     def keep_sample(self, wanted: int, words: WordArray, columns: dict[str, np.ndarray]) -> None:
         """Keeps the records that come first in the shuffled order: as good as drawn by lot, and the same in every run."""
-        columns = {"words": words, **columns}
+        first = np.argsort(words, kind="stable")[:wanted]  # most of a batch is sorted out before anything is copied
+        columns = {name: values[first] for name, values in {"words": words, **columns}.items()}
         joined = {name: np.concatenate([self.sample[name], new]) if self.sample else new for name, new in columns.items()}
         chosen = np.argsort(joined["words"], kind="stable")[:wanted]
         self.sample = {name: values[chosen] for name, values in joined.items()}
@@ -107,7 +108,7 @@ class Worker:
                 quarantined=len(quarantine.entries),
                 files=tuple(_output(path, folder / DATA) for path in paths),
                 donors=int((counts > 0).sum()),
-                audited=len(drawn.sample["donors"]),
+                sampled=len(drawn.sample["donors"]),
             )
             save_receipt(folder, receipt)
         crash_point("partition staged")
@@ -130,7 +131,7 @@ class Worker:
             persons = hashes if originals.persons is None else keyed_words(job.ledger_key, "person", (), originals.persons)
             units = np.full(len(ids), -1, dtype=np.int64) if exclusion is None else exclusion.record_units
             columns: dict[str, np.ndarray] = {"features": features, "donors": donors, "persons": persons, "units": units}
-            drawn.keep_sample(work.audited, words, columns | {"labels": self._labels(originals)})
+            drawn.keep_sample(work.sampled, words, columns | {"labels": self._labels(originals)})
             drawn.donors.append(donors)
             drawn.words.append(words)
             drawn.hashes.append(hashes)
