@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class Staging:
 @contextlib.contextmanager
 def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     """An empty folder that gets the partition's name when the block succeeds and vanishes when it fails."""
-    working, final = staging / f"{slug(partition)}.{os.getpid()}", staging / slug(partition)
+    working, final = staging / f"{slug(partition)}.{platform.node()}.{os.getpid()}", staging / slug(partition)
     shutil.rmtree(working, ignore_errors=True)
     (working / DATA).mkdir(parents=True, mode=0o700)
     try:

@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from pass_core.errors import ConfigError
-from tasks.config import load_config
 from tasks.protecting.settings import ScheduleConfig
 from tests.conftest import PROJECT
 from tests.protecting.lakes import DRAW_KEY, make_table, protect, published, write_lake, write_params
@@ -40,7 +39,7 @@ def project(champion: Path, tmp_path: Path) -> Path:
 def _environment(folder: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return kept | {
-        "PYTHONPATH": str(PROJECT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
@@ -160,6 +159,7 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
         api.get("/health")  # the server ended with the command
 
 
+@pytest.mark.slow
 def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, project: Path) -> None:
     port = _free_port()
     api = _Api(port)
@@ -199,7 +199,7 @@ def _answers(api: _Api) -> bool:
 
 
 def test_prefect_yaml_and_params_yaml_say_the_same_times() -> None:
-    schedule = load_config(PROJECT / "params.yaml").schedule
+    schedule = ScheduleConfig(**yaml.safe_load((PROJECT / "params.yaml").read_text())["schedule"])
     found = {one["name"]: one["schedules"] for one in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]}
     assert found == {
         "nightly": [{"cron": schedule.protect, "timezone": schedule.timezone}],
