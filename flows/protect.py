@@ -11,13 +11,14 @@ from prefect import flow, runtime
 from prefect.artifacts import create_table_artifact
 
 from flows.policy import PROTECT, PUBLISH
-from flows.protect_order import Order, prepare
+from flows.protect_order import EngineName, Order, prepare
 from pass_core.draws import key_id
 from pass_core.errors import DataError, TransientError
 from tasks.protecting.backfill import write_plan
 from tasks.protecting.manifest import Manifest
 from tasks.protecting.plan import Plan
 from tasks.protecting.session import Protection
+from tasks.protecting.targets import TargetFormat
 from tasks.step_io import Reporter
 from tasks.tracking import track_step
 
@@ -47,6 +48,9 @@ def protect(
     new_columns: bool = False,
     drop_missing: bool = False,
     redraw: str | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    target_format: TargetFormat | None = None,
 ) -> dict[str, int]:
     """Protects what has changed in a lake and publishes it as a new version; counts of partitions and rows.
 
@@ -60,7 +64,7 @@ def protect(
         settings: replacements of parameters, path=value each.
         state: private folder for staging, receipts and ledger.
         key_file: file with the draw key; default: PASS_DRAW_KEY(_FILE).
-        key_block: prefect Secret block with the draw key.
+        key_block: the Prefect Secret block with the draw key.
         workers: processes; default: one per core.
         first: first partition value to look at.
         last: last partition value to look at.
@@ -68,10 +72,13 @@ def protect(
         new_columns: let columns in that the source did not have; they do not leave.
         drop_missing: take partitions out that are gone from the source.
         redraw: why records may be drawn more often than the limit.
+        engine: processes of this machine, or a Ray cluster.
+        address: the Ray cluster's head, host:port; default: one that lives as long as the run.
+        target_format: parquet or delta; default: what the target is, parquet where nothing is.
     """
     order = Order(
         source, target, dataset, method, root, params, tuple(settings or ()), state, key_file, key_block, workers,
-        first, last, backfill, new_columns, drop_missing, redraw,
+        first, last, backfill, new_columns, drop_missing, redraw, engine, address, target_format,
     )  # fmt: skip
     run = prepare(order, shown_progress.get())
     plan = run.plan()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.protect_order import Order, prepare
+from flows.protect_order import EngineName, Order, prepare
 from pass_core.draws import key_id
 from pass_core.errors import AuditFailed
 from tasks.config import load_config
@@ -17,7 +17,7 @@ from tasks.progress import configure_logging, reporter, silent
 from tasks.protecting.keys import find_key, new_key
 from tasks.protecting.plan import Plan
 from tasks.protecting.receipts import Receipts
-from tasks.protecting.targets import default_state, open_target
+from tasks.protecting.targets import TargetFormat, default_state, open_target
 from tasks.protecting.withdrawal import withdraw
 
 out = Console(soft_wrap=True, highlight=False)
@@ -35,6 +35,9 @@ State = Annotated[Path | None, typer.Option("--state", help="Private folder: sta
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")]
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Let in columns that the source had not; they stay inside.")]
 Redraw = Annotated[str | None, typer.Option("--redraw", help="Why records may be drawn more often than protect.draws_at_most.")]
+Engine = Annotated[EngineName, typer.Option("--engine", help="Processes of this machine, or a Ray cluster.")]
+Address = Annotated[str | None, typer.Option("--address", help="Ray cluster's head, host:port. Default: one for this run.")]
+Format = Annotated[TargetFormat | None, typer.Option("--target-format", help="parquet or delta. Default: what TARGET is.")]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be done and why; do nothing.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -64,12 +67,16 @@ def protect(
     new_columns: NewColumns = False,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Take out partitions that the source lost.")] = False,
     redraw: Redraw = None,
+    engine: Engine = "local",
+    address: Address = None,
+    target_format: Format = None,
     plan: OnlyPlan = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Protect what has changed in a lake, audit it, and publish it as a new version."""
-    arguments = {"new_columns": new_columns, "drop_missing": drop_missing, "redraw": redraw, "workers": workers}
+    arguments: dict[str, object] = {"new_columns": new_columns, "drop_missing": drop_missing, "redraw": redraw}
+    arguments |= {"workers": workers, "engine": engine, "address": address, "target_format": target_format}
     _run(source, target, dataset, method, root, params, settings, state, key_file, arguments, plan, as_json, quiet)
 
 
@@ -87,12 +94,16 @@ def backfill(
     state: State = None,
     key_file: KeyFile = None,
     redraw: Redraw = None,
+    engine: Engine = "local",
+    address: Address = None,
+    target_format: Format = None,
     plan: OnlyPlan = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Protect a range of partitions: the plan is written first, what succeeds is published, run again for what failed."""
-    arguments = {"first": first, "last": last, "workers": max_concurrent, "redraw": redraw, "backfill": True}
+    arguments: dict[str, object] = {"first": first, "last": last, "redraw": redraw, "backfill": True}
+    arguments |= {"workers": max_concurrent, "engine": engine, "address": address, "target_format": target_format}
     _run(source, target, dataset, method, root, params, settings, state, key_file, arguments, plan, as_json, quiet)
 
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pass_core.errors import ConfigError
 from tasks.config import Config, load_config, parse_overrides
@@ -10,11 +11,14 @@ from tasks.layout import Layout, layout_at
 from tasks.protecting.backfill import between
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.gate import AuditGate
+from tasks.protecting.interfaces import Engine
 from tasks.protecting.job import Request
 from tasks.protecting.keys import find_key
 from tasks.protecting.session import Protection
-from tasks.protecting.targets import default_state, open_target
+from tasks.protecting.targets import TargetFormat, default_state, open_target
 from tasks.step_io import Key, Reporter
+
+EngineName = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class Order:
     new_columns: bool = False
     drop_missing: bool = False
     redraw: str | None = None
+    engine: EngineName = "local"
+    address: str | None = None
+    target_format: TargetFormat | None = None
 
 
 def prepare(order: Order, progress: Reporter) -> Protection:
@@ -60,8 +67,20 @@ def prepare(order: Order, progress: Reporter) -> Protection:
         redraw=order.redraw,
         partial=order.backfill,
     )
-    target = open_target(order.target, request.state)
-    return Protection(request, config, target, LocalEngine(order.workers), _gate(config, layout, key), progress)
+    target = open_target(order.target, request.state, order.target_format)
+    if target.plain_lists and getattr(config.dataset[order.dataset], "payload_is_path", False):
+        raise ConfigError(f"{order.target}: a Delta table holds no files that a column of paths could point to; use parquet")
+    return Protection(request, config, target, _engine(order), _gate(config, layout, key), progress)
+
+
+def _engine(order: Order) -> Engine:
+    if order.engine == "ray":
+        from tasks.protecting.ray_engine import RayEngine
+
+        return RayEngine(order.workers, order.address)
+    if order.address:
+        raise ConfigError("address: expected none with the local engine; give --engine ray")
+    return LocalEngine(order.workers)
 
 
 def _gate(config: Config, layout: Layout, key: Key) -> AuditGate:

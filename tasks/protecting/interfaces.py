@@ -88,6 +88,7 @@ class Job:
     pool: Path
     staging: Path  # private, on the target's file system
     columns: PinnedColumns
+    plain_lists: bool  # vectors leave as lists of any length
     key: bytes = field(repr=False)
     ledger_key: bytes = field(repr=False)
 
@@ -169,6 +170,7 @@ class Target(Protocol):
     """Where a protected lake is published."""
 
     carries: bool  # a version holds unchanged partitions, too; False: they stay where an earlier version put them
+    plain_lists: bool  # the format knows lists of any length only
 
     def current(self) -> Manifest | None:
         """The manifest that readers see; None before the first version."""

@@ -45,7 +45,7 @@ def lake_section(config: Config, dataset: str, source: str) -> LakeConfig:
     return dataclasses.replace(section, source=place)
 
 
-def make_job(request: Request, config: Config, source: LakeSource, columns: PinnedColumns) -> Job:
+def make_job(request: Request, config: Config, source: LakeSource, columns: PinnedColumns, plain_lists: bool) -> Job:
     """The job of a run, with digests of all that it depends on.
 
     Raises:
@@ -59,7 +59,7 @@ def make_job(request: Request, config: Config, source: LakeSource, columns: Pinn
     release, forbid = config.release.get(key.dataset, ()), config.pool.forbid
     _, chosen, extractor = load_extractor(section, config.extractor, source.payload, config.compute.device, key.dataset)
     recipe = [section.extractor, dataclasses.asdict(chosen), extractor.weights_digest, forbid]
-    leaving = [str(leaving_schema(section, release, source)), source.partition_columns, section.payload_is_path]
+    leaving = [str(leaving_schema(section, release, source, plain_lists)), source.partition_columns, section.payload_is_path]
     pins = Pins(
         dataset=key.dataset,
         model=model_digest(model),
@@ -81,6 +81,7 @@ def make_job(request: Request, config: Config, source: LakeSource, columns: Pinn
         pool=pool,
         staging=request.state / "staging",
         columns=columns,
+        plain_lists=plain_lists,
         key=request.draw_key,
         ledger_key=b"",  # known once the lock is held
     )

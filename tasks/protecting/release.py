@@ -28,7 +28,7 @@ class Release:
         self._key, self._scope = job.key, (job.dataset, job.pins.model)
         if (source.payload.kind, source.payload.shape) != (protector.info.payload.kind, protector.info.payload.shape):
             raise SchemaMismatch(f"{job.lake.source}: payload: expected what the pool holds: another kind or length; check both")
-        self.schema = leaving_schema(job.lake, job.release, source)
+        self.schema = leaving_schema(job.lake, job.release, source, job.plain_lists)
         self._types = {field.name: field.type for field in self.schema}
         self._passed = source.passed_columns
         self._values: np.ndarray | None = None
@@ -86,10 +86,13 @@ class Release:
         return SUFFIXES.get(self._pool.column(PAYLOAD)[donor].as_py()[:4], ".jpg")
 
 
-def leaving_schema(lake: LakeConfig, release: tuple[str, ...], source: LakeSource) -> pa.Schema:
+def leaving_schema(lake: LakeConfig, release: tuple[str, ...], source: LakeSource, plain_lists: bool) -> pa.Schema:
     """The columns that leave, in order, in the source's types and without metadata; what nobody named is not among them."""
     names = (*lake.payload, *release, *source.passed_columns)
     found = source.types(names)
+    if plain_lists:
+        fixed = {name: kind for name, kind in found.items() if pa.types.is_fixed_size_list(kind)}
+        found |= {name: pa.list_(pa.field("element", kind.value_type)) for name, kind in fixed.items()}
     return pa.schema([pa.field(name, found.get(name, pa.string())) for name in names])
 
 

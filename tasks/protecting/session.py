@@ -52,7 +52,7 @@ class Protection:
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts = Receipts(request.state / "receipts")
         self._ledger = Ledger(request.state / "ledger")
-        self.job = make_job(request, config, self._source, columns)
+        self.job = make_job(request, config, self._source, columns, target.plain_lists)
         self._staging = Staging(self.job.staging)
         self._withdrawal = read_withdrawal(self.job.pool)
         self._rows: dict[str, int] = {}
@@ -239,7 +239,7 @@ class Protection:
 
     def _check(self, staged: Mapping[str, Staged]) -> None:
         if staged:
-            expected = str(leaving_schema(self.job.lake, self.job.release, self._source))
+            expected = str(leaving_schema(self.job.lake, self.job.release, self._source, self.job.plain_lists))
             schemas = {name: one.columns() for name, one in staged.items()}
             receipts = {name: one.receipt for name, one in staged.items()}
             docs = self.request.state / "docs"

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -22,10 +22,21 @@ from tasks.protecting.manifest import Manifest, read_manifest, to_json
 from tasks.storage import read_json, sync_file, sync_folder, write_json
 
 CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers overlook files whose names begin with _
+TargetFormat = Literal["parquet", "delta"]
 
 
-def open_target(place: str, state: Path) -> Target:
-    """The target at a path or URL; `state` is its private folder, which for a path must be on the same file system."""
+def open_target(place: str, state: Path, form: TargetFormat | None = None) -> Target:
+    """The target at a path or URL; `state` is its private folder, which for a path must be on the same file system.
+
+    Args:
+        form: None means what is there, and Parquet where nothing is.
+    """
+    from deltalake import DeltaTable
+
+    if form == "delta" or (form is None and DeltaTable.is_deltatable(place)):
+        from tasks.protecting.delta import DeltaTarget
+
+        return DeltaTarget(place, state)
     return ObjectTarget(place, state) if "://" in place else FolderTarget(Path(place), state)
 
 
@@ -40,7 +51,7 @@ def default_state(place: str) -> Path:
 class FolderTarget:
     """`versions/000007/` is a plain hive lake; unchanged partitions are hard links; `current` is a link to the newest."""
 
-    carries = True
+    carries, plain_lists = True, False
 
     def __init__(self, root: Path, state: Path) -> None:
         self.root, self.state = root.resolve(), state.resolve()
@@ -124,7 +135,7 @@ class ObjectTarget:
     token behind the pointer stops.
     """
 
-    carries = False
+    carries, plain_lists = False, False
 
     def __init__(self, place: str, state: Path) -> None:
         self._files, self._base = find_filesystem(place)

@@ -21,7 +21,7 @@ from tasks.protecting.job import Request
 from tasks.protecting.manifest import Manifest
 from tasks.protecting.plan import Plan
 from tasks.protecting.session import Protection
-from tasks.protecting.targets import default_state, open_target
+from tasks.protecting.targets import TargetFormat, default_state, open_target
 from tasks.registry import STEPS
 from tasks.step import run_step
 from tasks.step_io import Key
@@ -140,13 +140,14 @@ def make_run(
     gate: Gate | None = None,
     params: dict[str, object] | None = None,
     state: Path | None = None,
+    form: TargetFormat | None = None,
     **request: Any,
 ) -> Protection:
     """A run that has not begun."""
     config: Config = load_config(write_params(root.parent, **(params or {})))
     place = state or default_state(str(target))
     asked = Request(**{"key": KEY, "source": str(source), "state": place, "layout": Layout(root), "draw_key": DRAW_KEY} | request)
-    return Protection(asked, config, open_target(str(target), place), engine or LocalEngine(1), gate or PassGate(), silent)
+    return Protection(asked, config, open_target(str(target), place, form), engine or LocalEngine(1), gate or PassGate(), silent)
 
 
 def protect(*arguments: Any, **more: Any) -> tuple[Plan, Manifest | None]:
