@@ -9,6 +9,7 @@ from pass_core.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
 from tasks.extract import load_extractor
+from tasks.lake import TableInfo
 from tasks.lake_config import LakeConfig
 from tasks.layout import Layout
 from tasks.models import model_digest
@@ -36,26 +37,29 @@ class Request:
     partial: bool = False  # publish what succeeded when something failed
 
 
-def lake_section(config: Config, dataset: str, source: str) -> LakeConfig:
-    """The data set's section, with the lake that is to be protected as its source."""
-    section = config.dataset.get(dataset)
-    if not isinstance(section, LakeConfig):
-        raise ConfigError(f"dataset.{dataset}: expected a section with `reader: lake` that names the lake's columns")
-    place = source if "://" in source else str(Path(source).resolve())
-    return dataclasses.replace(section, source=place)
-
-
-def make_job(request: Request, config: Config, source: LakeSource, columns: PinnedColumns, plain_lists: bool) -> Job:
-    """The job of a run, with digests of all that it depends on.
+def lake_section(config: Config, request: Request) -> LakeConfig:
+    """The data set's section, with the lake that is to be protected as its source and vectors as long as the pool's.
 
     Raises:
         DataError: there is no model with its pool.
     """
-    key, section = request.key, lake_section(config, request.key.dataset, request.source)
-    model, pool = (request.layout.artefact(name, key) for name in ("model", "pool"))
-    for path in (model, pool):
+    key = request.key
+    section = config.dataset.get(key.dataset)
+    if not isinstance(section, LakeConfig):
+        raise ConfigError(f"dataset.{key.dataset}: expected a section with `reader: lake` that names the lake's columns")
+    for name in ("model", "pool"):
+        path = request.layout.artefact(name, key)
         if not path.exists():
             raise DataError(f"{path}: expected a trained model with its pool; run the pipeline first, or give --root")
+    shape = TableInfo.load(request.layout.artefact("pool", key)).payload.shape
+    place = request.source if "://" in request.source else str(Path(request.source).resolve())
+    return dataclasses.replace(section, source=place, payload_shape=shape)
+
+
+def make_job(request: Request, config: Config, source: LakeSource, columns: PinnedColumns, plain_lists: bool) -> Job:
+    """The job of a run, with digests of all that it depends on."""
+    key, section = request.key, lake_section(config, request)
+    model, pool = (request.layout.artefact(name, key) for name in ("model", "pool"))
     release, forbid = config.release.get(key.dataset, ()), config.pool.forbid
     _, chosen, extractor = load_extractor(section, config.extractor, source.payload, config.compute.device, key.dataset)
     recipe = [section.extractor, dataclasses.asdict(chosen), extractor.weights_digest, forbid]

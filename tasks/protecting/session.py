@@ -42,7 +42,7 @@ class Protection:
     def __init__(self, request: Request, config: Config, target: Target, engine: Engine, gate: Gate, progress: Reporter) -> None:
         self.request, self.config, self.target = request, config, target
         self._engine, self._gate, self._progress = engine, gate, progress
-        self._source = LakeSource(lake_section(config, request.key.dataset, request.source))
+        self._source = LakeSource(lake_section(config, request))
         self._manifest = target.current()
         before = self._manifest
         columns = PinnedColumns(
@@ -128,11 +128,15 @@ class Protection:
 
     def work(self, plan: Plan) -> list[Work]:
         """The partitions that are not staged yet, with the share of the gate's sample that each gives."""
-        self._rows = {p.partition.name: self._source.count_rows(p.partition) for p in plan.work}
+        for planned in plan.work:
+            try:
+                self._rows[planned.partition.name] = self._source.count_rows(planned.partition)
+            except DataError as error:
+                self.failures.append(Failure(planned.partition.name, str(error), transient=False))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
         staged = self._staged(plan)
         todo = []
-        for planned in plan.work:
+        for planned in (p for p in plan.work if p.partition.name in self._rows):
             name = planned.partition.name
             done = staged.get(name)
             if done and done.receipt.sampled >= shares[name]:
