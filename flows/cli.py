@@ -1,13 +1,9 @@
 """pass-pipeline: the command line. Exit codes: 0 done, 2 or 75 an error told in one line, 3 an audit's verdict is fail."""
 
-import contextlib
 import dataclasses
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +28,9 @@ from flows.commands import (
     out,
     run_steps,
 )
+from flows.protect_cli import register
+from flows.serve_cli import serve
+from flows.servers import EXIT_INTERRUPTED, HOST, prefect_server, servers
 from pass_core import discovery
 from pass_core.errors import PassError, TransientError
 from tasks.__main__ import EXIT_ERROR, EXIT_TRANSIENT
@@ -42,8 +41,6 @@ from tasks.registry import is_generated
 from tasks.step_io import Key
 from tasks.tracking import tracking_uri
 
-EXIT_INTERRUPTED = 130
-
 app = typer.Typer(
     help="Protect private attributes of whole data sets by real donors' records, and audit the result.",
     no_args_is_help=True,
@@ -53,6 +50,8 @@ app = typer.Typer(
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(audit_app)
+register(app)
+app.command()(serve)
 NEXT = """
 Next: open the report in a browser
       make ui       runs and models in Prefect and MLflow
@@ -180,47 +179,16 @@ def ui(
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's UI.")] = 5000,
 ) -> None:
     """Start the Prefect and MLflow user interfaces on this machine only, until Ctrl-C."""
-    config = load_config(params)
-    host = "127.0.0.1"
-    store = tracking_uri(config.tracking, params.resolve().parent)
-    commands = {
-        f"Prefect http://{host}:{prefect_port}": ["prefect", "server", "start", "--host", host, "--port", str(prefect_port)],
-        f"MLflow  http://{host}:{mlflow_port}": [
-            "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--backend-store-uri", store,
-        ],
-    }  # fmt: skip
-    environment = os.environ | {
-        "DO_NOT_TRACK": "1",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-    }
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))  # so that a plain kill stops the servers too
-    running: list[subprocess.Popen[bytes]] = []
-    log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process; a pipe that nobody reads would fill and block)
-    try:
-        for address, command in commands.items():
-            running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", *command],
-                    env=environment,
-                    stdout=subprocess.DEVNULL,
-                    stderr=log,
-                    start_new_session=True,  # each server with its children is one group, which ends as one
-                )
-            )
-            out.print(address)
-        out.print(f"To send runs there: PREFECT_API_URL=http://{host}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
-        while all(process.poll() is None for process in running):
+    store = tracking_uri(load_config(params).tracking, params.resolve().parent)
+    with servers() as started:
+        started.start(prefect_server(prefect_port))
+        started.start(["mlflow", "server", "--host", HOST, "--port", str(mlflow_port), "--backend-store-uri", store])
+        out.print(f"Prefect http://{HOST}:{prefect_port}")
+        out.print(f"MLflow  http://{HOST}:{mlflow_port}")
+        out.print(f"To send runs there: PREFECT_API_URL=http://{HOST}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
+        while True:
+            started.check()
             time.sleep(0.5)
-        log.seek(0)
-        lines = log.read().decode(errors="replace").strip().splitlines()
-        raise PassError(f"a user interface stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
-    finally:
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in running:
-            process.wait()
 
 
 @app.command()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # Read by Prefect at import: no telemetry, and time for its temporary server on a busy machine.
 os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -12,7 +13,7 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
 os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "tasks,flows")
 
-from prefect import flow, runtime, task
+from prefect import Flow, flow, runtime, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import TaskRun
@@ -20,7 +21,7 @@ from prefect.states import State
 from prefect.tasks import Task
 
 from flows.engines import Engine, EngineName, make_engine
-from flows.policy import POLICY, is_transient
+from flows.policy import POLICY, Policy, is_transient
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
 from tasks.layout import layout_at
@@ -65,7 +66,7 @@ def _retry_transient(_task: Task[..., object], _run: TaskRun, state: State) -> b
     return False
 
 
-def _prefect_runner(engine: Engine, progress: Reporter) -> Runner:
+def prefect_runner(engine: Engine, progress: Reporter) -> Runner:
     """Wraps the engine's run in one Prefect task per step."""
 
     def run(step: Step, key: Key) -> StepReport:
@@ -74,21 +75,26 @@ def _prefect_runner(engine: Engine, progress: Reporter) -> Runner:
         def body() -> StepReport:
             return engine.run(step, key, progress)
 
-        body.__name__ = step.name
-        run_task = task(
-            body,
-            name=step.name,
-            task_run_name=f"{step.name} {key}",
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=policy.retries,
-            retry_delay_seconds=policy.retry_delay_seconds,
-            retry_condition_fn=_retry_transient,
-            timeout_seconds=policy.timeout_minutes * 60,
-        )
-        return run_task()
+        report: StepReport = as_task(body, step.name, f"{step.name} {key}", policy)()
+        return report
 
     return run
+
+
+def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -> Task[[], Any]:
+    """A Prefect task of our kind: no cache, no stored result, only passing faults tried again."""
+    body.__name__ = name
+    return task(
+        body,
+        name=name,
+        task_run_name=run_name,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=policy.retries,
+        retry_delay_seconds=policy.retry_delay_seconds,
+        retry_condition_fn=_retry_transient,
+        timeout_seconds=policy.timeout_minutes * 60,
+    )
 
 
 def _run_name() -> str:
@@ -98,7 +104,7 @@ def _run_name() -> str:
 
 
 # What the command line shows; a flow's parameters are stored by Prefect and can hold no such object.
-_progress: ContextVar[Reporter] = ContextVar("progress", default=silent)
+shown_progress: ContextVar[Reporter] = ContextVar("progress", default=silent)
 
 
 @flow(name="pass-pipeline", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
@@ -127,18 +133,18 @@ def pipeline(
     with track_pipeline(
         f"{', '.join(config.datasets)} · {', '.join(config.methods)}", config.tracking, params_path.parent
     ) as run_id:
-        audits = chain(_prefect_runner(chosen, _progress.get()), config.datasets, config.methods)
+        audits = chain(prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
     outcomes = []
     for audit in audits:
         key = Key(audit.dataset, audit.method)
         layout = layout_at(chosen.root, generated=is_generated(key.dataset))
         path = publish_report(layout, key)
-        _publish_artifacts(key, layout.artefact("audit", key), path)
+        show_audit(key, layout.artefact("audit", key), path)
         outcomes.append(Outcome(key, path, str(audit.verdict), run_id))
     return outcomes
 
 
-def _publish_artifacts(key: Key, audit: Path, report: Path) -> None:
+def show_audit(key: Key, audit: Path, report: Path) -> None:
     """The audit in Prefect's UI: figures of attributes, never of records."""
     name = f"{key}".replace("/", "-").replace("_", "-")
     create_table_artifact(table=audit_rows(audit), key=f"nag-{name}", description=f"NAG per attribute, {key}")
@@ -147,12 +153,17 @@ def _publish_artifacts(key: Key, audit: Path, report: Path) -> None:
 
 def run_pipeline(progress: Reporter, **arguments: object) -> list[Outcome]:
     """Runs the flow with a progress display."""
-    token = _progress.set(progress)
-    try:
-        outcomes: list[Outcome] = pipeline(**arguments)
-    finally:
-        _progress.reset(token)
+    outcomes: list[Outcome] = run_shown(pipeline, progress, **arguments)
     return outcomes
+
+
+def run_shown(chosen: Flow[..., Any], progress: Reporter, **arguments: object) -> Any:
+    """Runs a flow with a progress display."""
+    token = shown_progress.set(progress)
+    try:
+        return chosen(**arguments)
+    finally:
+        shown_progress.reset(token)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ POLICY = {
     "report": Policy(1, 2, 30),
 }
 
+PROTECT = Policy(1, 5, 24 * 60)  # a batch of a lake's partitions
+PUBLISH = Policy(0, 0, 24 * 60)  # run again as a whole: what is staged stays
+
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again can help: a disk or a server may come back, wrong data and parameters stay wrong."""

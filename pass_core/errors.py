@@ -8,6 +8,7 @@ PassError
 │   └── ChecksumMismatch     bytes differ from what was recorded
 ├── MethodError          an obfuscation method cannot work on this input
 ├── AuditError           an audit cannot be computed
+│   └── AuditFailed          an audit did not pass, and so nothing was published
 ├── TransientError       something outside failed: trying again may help
 │   ├── StorageError         a disk is full, read-only or busy
 │   └── TrackingError        the MLflow store cannot be used
@@ -47,6 +48,10 @@ class MethodError(PassError):
 
 class AuditError(PassError):
     """An audit cannot be computed."""
+
+
+class AuditFailed(AuditError):
+    """An audit did not pass: what it looked at is not published."""
 
 
 class TransientError(PassError):

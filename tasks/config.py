@@ -23,6 +23,7 @@ from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.audit_config import AuditConfig
 from tasks.dataset_config import DatasetConfig
+from tasks.protecting.settings import ProtectConfig, ScheduleConfig
 
 # What YAML takes for something else.
 HINTS = {
@@ -71,6 +72,8 @@ class Config:
     release: Mapping[str, tuple[str, ...]]  # data set -> columns that leave with the payload; default: none
     audit: AuditConfig
     tracking: TrackingConfig
+    protect: ProtectConfig
+    schedule: ScheduleConfig
 
     def with_names(self, datasets: tuple[str, ...], methods: tuple[str, ...]) -> "Config":
         """This config for other data sets and methods; both must have a section."""
@@ -163,6 +166,8 @@ def _parse(raw: dict[str, Any], source: str) -> Config:
         "release": (dict[str, tuple[str, ...]], {}),
         "audit": (audit, ...),
         "tracking": (TrackingConfig, TrackingConfig()),
+        "protect": (ProtectConfig, ProtectConfig()),
+        "schedule": (ScheduleConfig, ScheduleConfig()),
     }
     model = create_model("params", __config__=strict, **fields)
     try:

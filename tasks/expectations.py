@@ -69,14 +69,21 @@ def share_expectations(classes: Mapping[str, tuple[str, ...]], low: float) -> li
     return [between(f"{name}_{end}_share", low, 1 - low) for name in classes for end in ("min", "max")]
 
 
+def load_library() -> Any:
+    """Imports Great Expectations, which takes seconds."""
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    import great_expectations
+
+    return great_expectations
+
+
 def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], data_docs: Path) -> int:
     """Runs one suite per table, builds Data Docs in `data_docs`, returns the number of expectations that held.
 
     Raises:
         ValidationFailed: some do not hold; the message names each column and expectation.
     """
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations as gx
+    gx = load_library()
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
     # Everything in memory but the pages, which go where we say; without this it leaves temporary folders behind.

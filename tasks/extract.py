@@ -34,17 +34,10 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
 
     Shards that were computed before, by an earlier run or by one that was stopped, come from the cache.
     """
-    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
     info = TableInfo.load(io.inputs["records"])
-    if info.payload.kind not in extractor.payloads:
-        raise ConfigError(
-            f"dataset.{io.key.dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
-            f"the data set has {info.payload.kind} payloads"
-        )
-    chosen = settings.get(config.extractor) or extractor.config_type()
-    loaded = extractor.load(chosen, resolve_device(device))
+    extractor, chosen, loaded = load_extractor(config, settings, info.payload, device, io.key.dataset)
     shape = loaded.feature_shape(info.payload)
-    recipe = _recipe(config.extractor, chosen, loaded, device, threads) if extractor.worth_caching else None
+    recipe = recipe_of(config.extractor, chosen, loaded, device, threads) if extractor.worth_caching else None
     cache = FeatureCache(io.cache / "features" / io.key.dataset, recipe, shape) if recipe else None
     io.outputs["features"].mkdir()
     records, reused = extract_shards(loaded, info.payload, cache, threads, io)
@@ -52,6 +45,20 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
     if reused:  # said, not counted: what a step counts is the same for the same inputs
         logger.info("extract %s: %d of %d records came from the cache", io.key, reused, records)
     return StepResult(counts={"records": records, "features": int(np.prod(shape))})
+
+
+def load_extractor(
+    config: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, dataset: str
+) -> tuple[Extractor, Any, Loaded]:
+    """The extractor that a data set names, its settings, and itself ready to work."""
+    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
+    if payload.kind not in extractor.payloads:
+        raise ConfigError(
+            f"dataset.{dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
+            f"the data set has {payload.kind} payloads"
+        )
+    chosen = settings.get(config.extractor) or extractor.config_type()
+    return extractor, chosen, extractor.load(chosen, resolve_device(device))
 
 
 def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None, threads: int, io: StepIO) -> tuple[int, int]:
@@ -83,16 +90,21 @@ def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None,
 def _compute(loaded: Loaded, table: pa.Table, payload: Payload, threads: int, path: Path, finished: Finished) -> FloatArray:
     column = table.column(PAYLOAD)
     payloads: Payloads = array_of(table, PAYLOAD, payload.shape) if payload.kind == "vector" else payload_bytes(column)
+    return checked_features(loaded, payloads, threads, str(path), finished)
+
+
+def checked_features(loaded: Loaded, payloads: Payloads, threads: int, place: str, finished: Finished) -> FloatArray:
+    """Features that are numbers; what goes wrong is told with its place."""
     try:
         features = loaded.features(payloads, threads, finished)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{place}: {error}") from None
     if not np.isfinite(features).all():
-        raise DataError(f"{path}: the extractor gave features that are not numbers; check its weights")
+        raise DataError(f"{place}: the extractor gave features that are not numbers; check its weights")
     return features
 
 
-def _recipe(name: str, config: Any, loaded: Loaded, device: Device, threads: int) -> dict[str, Any]:
+def recipe_of(name: str, config: Any, loaded: Loaded, device: Device, threads: int) -> dict[str, Any]:
     """All that features depend on beside the payloads: settings, weights, our code, libraries, arithmetic."""
     here = Path(__file__).parent
     return {

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError, SchemaMismatch, StorageError
@@ -111,7 +110,7 @@ def payload_of(lake: OpenLake) -> Payload:
     if numbers:
         length = len(config.payload)
     elif len(kinds) == 1 and _is_list(kinds[0]) and pa.types.is_floating(kinds[0].value_type):
-        length = (config.payload_shape and int(np.prod(config.payload_shape))) or _first_length(table, config.payload[0], source)
+        length = (config.payload_shape and int(np.prod(config.payload_shape))) or _first_length(lake, config.payload[0])
     else:
         raise SchemaMismatch(f"{source}: payload {', '.join(config.payload)}: expected numbers or a list of floats per record")
     shape = config.payload_shape or (length,)
@@ -132,8 +131,13 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _first_length(table: ds.Dataset, column: str, source: str) -> int:
-    first = table.head(1, columns=[column]).column(0).to_pylist()
+def _first_length(lake: OpenLake, column: str) -> int:
+    """Read off the first file alone: whether another one is damaged is found where it is read."""
+    kind = value_type(lake.table.schema.field(column).type)
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    scanner = lake.fragments()[0].scanner(schema=lake.table.schema, columns=[column])
+    first = scanner.head(1).column(0).to_pylist()
     if not first or not first[0]:
-        raise DataError(f"{source}: the first payload is missing or empty; check the lake")
+        raise DataError(f"{lake.source}: the first payload is missing or empty; check the lake")
     return len(first[0])

@@ -92,7 +92,7 @@ def open_lake(source: str, config: LakeConfig) -> OpenLake:
     Raises:
         DataError: there is none, or it is of another format; the message holds no value of a record.
     """
-    filesystem, folder = _filesystem(source)
+    filesystem, folder = find_filesystem(source)
     version, kind = None, config.format
     try:
         if kind == "delta":
@@ -150,7 +150,7 @@ def _table_errors(place: str, kind: str) -> Iterator[None]:
         raise StorageError(f"{place}: cannot be read now ({error.strerror}); run again") from None
 
 
-def _filesystem(source: str) -> tuple[pafs.FileSystem, str]:
+def find_filesystem(source: str) -> tuple[pafs.FileSystem, str]:
     """Arrow's own file systems first, then whatever fsspec knows."""
     if "://" not in source:
         return pafs.LocalFileSystem(), source

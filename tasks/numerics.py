@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -21,3 +22,14 @@ def fixed_numerics(threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
+
+
+def fingerprint(device: torch.device, threads: int) -> dict[str, str | int]:
+    """What the last bits of a result depend on; with another one a record near a threshold could meet another donor."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "dtype": "float32",
+        "threads": threads,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        **{library: version(library) for library in ("torch", "numpy")},
+    }

@@ -1,5 +1,6 @@
 """What training, substitution and audit share: a trained protector and the pool it draws from."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from pass_core.data import Attribute, IntArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.draws import inverse_cdf, keyed_words
 from pass_core.methods.base import Fitted, Setting
 from pass_core.pool import Forbidden
 from pass_core.substitution import Channel, ExcludingChannel, Exclusion
@@ -49,11 +51,37 @@ def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid:
     """Which donors are out of the question for these records under a rule; None when none is."""
     if forbid == "none":
         return None
-    column = RECORD_ID if forbid == "self" else PERSON
     names = features.record_ids if forbid == "self" else features.persons
-    donors = pool.column(column).to_pylist()
-    _, units = np.unique([*(names[row] for row in rows), *donors], return_inverse=True)
-    return Exclusion(units[: len(rows)], units[len(rows) :])
+    return exclusion_among([names[row] for row in rows], donor_units(pool, forbid))
+
+
+def donor_units(pool: pa.Table, forbid: Forbidden) -> list[str]:
+    """What a rule goes by: the donors' own names, or their persons'."""
+    units: list[str] = pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist()
+    return units
+
+
+def exclusion_among(names: Sequence[str], donors: Sequence[str]) -> Exclusion:
+    """Records and donors of one name may not meet."""
+    number = {name: k for k, name in enumerate(dict.fromkeys(donors))}
+    record_units = np.array([number.get(name, -1) for name in names], dtype=np.int64)  # -1: no donor has this name
+    return Exclusion(record_units, np.array([number[name] for name in donors], dtype=np.int64))
+
+
+def draw_donors(
+    channel: Channel,
+    features: FloatArray,
+    record_ids: Sequence[str],
+    key: bytes,
+    scope: tuple[str, ...],
+    finished: Callable[[int], None],
+) -> IntArray:
+    """The donor of every record: a keyed function of its id, the data set and the model; `finished` is told how many are done."""
+    donors: IntArray = np.empty(len(features), dtype=np.int64)
+    for rows, probabilities in channel.blocks(features):
+        donors[rows] = inverse_cdf(probabilities, keyed_words(key, "draw", scope, record_ids[rows]))
+        finished(rows.stop)
+    return donors
 
 
 def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Setting:

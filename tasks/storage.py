@@ -78,18 +78,28 @@ def rounded(value: Any, digits: int = 6) -> Any:
 def publish(staged: Path, final: Path) -> None:
     """Moves a complete output to its final name; a half-written one never has it."""
     for file in [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]:
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
+        sync_file(file)
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         _exchange(staged, final)  # the old version leaves with the staging folder
     else:
         staged.rename(final)
-    folder = os.open(final.parent, os.O_RDONLY)
+    sync_folder(final.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder outlive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file's bytes outlive a power cut."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _exchange(staged: Path, final: Path) -> None:
@@ -114,6 +124,12 @@ def storage_errors(root: Path) -> Iterator[None]:
         if advice is None:
             raise
         raise StorageError(f"{getattr(error, 'filename', None) or root}: {advice}") from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk had no room left."""
+    cause = error.__cause__ if isinstance(error, StorageError) else error
+    return isinstance(cause, OSError | SafetensorError) and _error_number(cause) in {errno.ENOSPC, errno.EDQUOT}
 
 
 def _error_number(error: Exception) -> int:

@@ -14,11 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pass_core.data import FloatArray, IntArray
+from pass_core.data import IntArray
 from pass_core.devices import Device, resolve_device
-from pass_core.draws import inverse_cdf, key_id, keyed_order, keyed_words
+from pass_core.draws import key_id, keyed_order, keyed_words
 from pass_core.pool import Forbidden
-from pass_core.substitution import Channel
 from tasks.dataset_config import DatasetConfig
 from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.lake import (
@@ -35,7 +34,7 @@ from tasks.lake import (
 )
 from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.payloads import Payload, payload_bytes, vectors
-from tasks.protection import STAMP, Protector, draw_scope, order_scope, read_protector
+from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
 from tasks.step_io import StepIO, StepResult
 from tasks.storage import write_json
 
@@ -96,30 +95,17 @@ def _release_split(
         made = protector.fitted.transform(originals, io.rng("transform", split))
         donors, table = None, pa.table({PAYLOAD: vectors(made[order])})
     else:
-        donors = draw_donors(channel, originals, ids, io.draw_key(), draw_scope(io.key, protector.model_digest, forbid), io)[
-            order
-        ]
+        scope = draw_scope(io.key, protector.model_digest, forbid)
+
+        def finished(done: int) -> None:
+            io.progress(f"substitute {io.key}", done, len(ids))
+
+        donors = draw_donors(channel, originals, ids, io.draw_key(), scope, finished)[order]
         table = protector.pool.select([PAYLOAD, *release]).take(pa.array(donors))
     if passed is not None:
         for name in passed.column_names:
             table = table.append_column(name, passed.column(name).take(pa.array(rows[order])))
     return _Release(table, shuffled_ids, donors)
-
-
-def draw_donors(
-    channel: Channel,
-    features: FloatArray,
-    record_ids: list[str],
-    key: bytes,
-    scope: tuple[str, ...],
-    io: StepIO,
-) -> IntArray:
-    """The donor of every record: a keyed function of its id, the data set and the model."""
-    donors: IntArray = np.empty(len(features), dtype=np.int64)
-    for rows, probabilities in channel.blocks(features):
-        donors[rows] = inverse_cdf(probabilities, keyed_words(key, "draw", scope, record_ids[rows]))
-        io.progress(f"substitute {io.key}", rows.stop, len(features))
-    return donors
 
 
 def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], min_class_share: float, io: StepIO) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pass_core.attacks.base import Adversary
-from pass_core.data import Attribute, FloatArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.run import Run
 from pass_core.substitution import Channel, Exclusion
 from pass_core.training import TrainConfig
@@ -46,6 +46,14 @@ class Adversarial(Protocol):
     @property
     def adversaries(self) -> Mapping[str, Adversary]:
         """Attribute -> its adversary."""
+
+
+@runtime_checkable
+class Withdrawable(Protocol):
+    """A method whose protectors go on when donors leave: the others' probabilities scaled to sum to one."""
+
+    def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
+        """What `state_dict` gave, for a pool of only these of its donors."""
 
 
 class Method(Protocol):

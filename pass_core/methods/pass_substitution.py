@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pass_core.data import Attribute, FloatArray, Records, combinations, one_hot, with_role
+from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations, one_hot, with_role
 from pass_core.errors import ConfigError, MethodError
 from pass_core.exact import entropy
 from pass_core.losses import bound_constant
@@ -180,6 +180,9 @@ class PassSubstitution:
         if len(state["donors"]) != len(setting.pool):
             raise MethodError(f"the model knows {len(state['donors'])} donors, the pool has {len(setting.pool)}: retrain")
         return _fitted(encoder.to(setting.device), state["donors"].to(setting.device), config, setting)
+
+    def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
+        return {**state, "donors": state["donors"][torch.from_numpy(kept)]}
 
 
 def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tuple[Attribute, ...]]:

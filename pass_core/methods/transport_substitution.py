@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pass_core.data import FloatArray, Records, with_role
+from pass_core.data import FloatArray, IntArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
 from pass_core.neighbourhoods import Neighbourhoods
@@ -67,6 +67,9 @@ class TransportSubstitution:
         space = Neighbourhoods(moved["mean"], moved["projection"])
         channel = build_channel(classifier.to(setting.device).eval(), space, moved["potentials"], setting, config)
         return FittedTransport(channel, setting.pool.features)
+
+    def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
+        return {**state, "potentials": state["potentials"][:, torch.from_numpy(kept)]}
 
 
 METHOD = TransportSubstitution()

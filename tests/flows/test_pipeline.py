@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
 from flows.engines import DvcEngine, InProcessEngine, make_engine, stage_name
-from flows.pipeline import _prefect_runner, chain, pipeline
+from flows.pipeline import chain, pipeline, prefect_runner
 from flows.policy import POLICY, is_transient
 from pass_core.errors import ConfigError, DataError, StageFailed, StorageError, TrackingError, TransientError
 from tasks.config import Config
@@ -187,7 +187,7 @@ def test_passing_fault_is_retried_and_lasting_one_is_not(harness: None, monkeypa
     monkeypatch.setitem(POLICY, "train", policy.Policy(1, 0, 1))
 
     def run(engine: _Failing) -> StepReport:
-        return flow(lambda: _prefect_runner(engine, lambda *_: None)(STEPS["train"], KEY), name="retries")()
+        return flow(lambda: prefect_runner(engine, lambda *_: None)(STEPS["train"], KEY), name="retries")()
 
     passing = _Failing(StorageError("no space"), 1)
     assert run(passing).step == "train"

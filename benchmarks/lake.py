@@ -1,0 +1,213 @@
+"""Throughput of protecting a whole lake, against reading and writing it with no work and against the bare matrix products.
+
+python benchmarks/lake.py [records] [donors] [partitions]: vectors of 577 floats in hive Parquet, the paper's three-layer encoder,
+embeddings of 512, one worker per core with one thread each. The whole pass counts: read, score, draw, shuffle, write, read back,
+digests, suite, ledger, publish; attacks are measured by benchmarks/audit.py. Copying and products run in as many processes as
+there are workers, on the same partitions, one after the other in one run. Memory is the largest worker's peak, for a tenth of
+the records and for all of them. A run with nothing to do is timed last.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from pass_core.data import Attribute, Records
+from pass_core.methods.base import Setting
+from pass_core.methods.pass_substitution import FittedPass, PassConfig
+from pass_core.networks import build_network
+from pass_core.randomness import stream
+from pass_core.substitution import BLOCK_ROWS, SubstitutionChannel
+from pass_core.training import TrainConfig
+from tasks.config import Config, load_config
+from tasks.lake import BLOCK, FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, TableInfo, open_writer, shard_path, write_table
+from tasks.layout import Layout
+from tasks.models import load_channel, save_model
+from tasks.payloads import Payload, vectors
+from tasks.progress import silent
+from tasks.protecting.engine import LocalEngine
+from tasks.protecting.interfaces import Finding, Job, Sample
+from tasks.protecting.job import Request
+from tasks.protecting.session import Protection
+from tasks.protecting.targets import default_state, open_target
+from tasks.step_io import Key
+from tasks.storage import digest
+
+FEATURES_WIDE, WIDTH = 577, 512
+KEY = Key("calls", "pass_substitution")
+CLASSES = {"gender": ("f", "m"), "topic": ("a", "b")}
+WORKERS = len(os.sched_getaffinity(0))
+PARAMS = """
+seed: 1
+compute: {threads: 1}
+datasets: [calls]
+methods: [pass_substitution]
+dataset:
+  calls: {reader: lake, record_id: call, payload: [vector], private: [gender], useful: [topic], pass_through: [day]}
+pool: {}
+train: {epochs: 1, batch_size: 64}
+method: {pass_substitution: {}}
+audit: {attacks: {logistic_regression: {iterations: 10}}}
+tracking: {enabled: false}
+"""
+
+
+class OpenGate:
+    """Lets everything pass: attacks are measured by benchmarks/audit.py."""
+
+    def judge(self, sample: Sample, job: Job) -> Finding:
+        del job
+        return Finding("pass", "unlabelled", len(sample.donors), sample.of, ())
+
+
+def write_lake(folder: Path, records: int, partitions: int) -> None:
+    rng = stream(1, "lake")
+    for number in range(partitions):
+        rows = range(records * number // partitions, records * (number + 1) // partitions)
+        ids = pa.array([f"call-{row:09d}" for row in rows])
+        table = pa.table({"call": ids, "vector": vectors(rng.standard_normal((len(rows), FEATURES_WIDE), dtype=np.float32))})
+        path = folder / f"day={number:03d}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(table, path, compression="zstd", compression_level=1, use_dictionary=False, row_group_size=8192)
+
+
+def write_champion(root: Path, donors: int) -> None:
+    """A pool and a model of the paper's size; untrained, which costs the same."""
+    rng, generator = stream(1, "pool"), torch.Generator().manual_seed(1)
+    features = rng.standard_normal((donors, FEATURES_WIDE), dtype=np.float32)
+    labels = {name: np.arange(donors) % 2 for name in CLASSES}
+    texts = {name: pa.array([CLASSES[name][k] for k in labels[name]]) for name in CLASSES}
+    names = pa.array([f"donor-{k}" for k in range(donors)])
+    context = {RECORD_ID: names, SPLIT: pa.array(["train"] * donors), PERSON: names, BLOCK: names}
+    pool, layout = Layout(root).artefact("pool", KEY), Layout(root)
+    write_table(pa.table({**context, **texts, PAYLOAD: vectors(features), FEATURES: vectors(features)}), shard_path(pool, 0))
+    TableInfo("calls", Payload("vector", (FEATURES_WIDE,)), (FEATURES_WIDE,), CLASSES).save(pool)
+    encoder = build_network("mlp", (FEATURES_WIDE,), WIDTH, generator).eval()
+    fitted = FittedPass(SubstitutionChannel(encoder, torch.randn(donors, WIDTH, generator=generator), 0.01), features)
+    attributes = (Attribute("gender", CLASSES["gender"], "private"), Attribute("topic", CLASSES["topic"], "useful"))
+    setting = Setting(attributes, Records(features, labels), torch.device("cpu"))
+    training = TrainConfig(epochs=1, batch_size=64)
+    save_model(layout.artefact("model", KEY), "pass_substitution", PassConfig(), training, fitted, setting, digest(pool))
+
+
+def protection(folder: Path, lake: Path, target: Path) -> Protection:
+    (folder / "params.yaml").write_text(PARAMS)
+    config: Config = load_config(folder / "params.yaml")
+    state = default_state(str(target))
+    request = Request(KEY, str(lake), state, Layout(folder / "root"), stream(1, "key").bytes(32))
+    return Protection(request, config, open_target(str(target), state), LocalEngine(WORKERS), OpenGate(), silent)
+
+
+def protect(folder: Path, lake: Path, target: Path) -> tuple[float, float]:
+    """(seconds, peak MB of the largest worker); starting the workers is not counted: a lake of any size pays it once."""
+    run = protection(folder, lake, target)
+    plan, peaks, over = run.plan(), [0.0], threading.Event()
+    with run.open(plan) as held:
+        work = run.work(plan)
+        engine = run._engine
+        assert isinstance(engine, LocalEngine)  # noqa: S101
+        if WORKERS > 1:
+            list(engine.start(run.job).map(time.sleep, [1.0] * WORKERS))
+        watching = threading.Thread(target=watch, args=(engine, peaks, over), daemon=True)
+        watching.start()
+        started = time.perf_counter()
+        run.stage(work)
+        run.publish(plan, held)
+        seconds = time.perf_counter() - started
+        over.set()
+    run.close()
+    return seconds, max(peaks)
+
+
+def watch(engine: LocalEngine, peaks: list[float], over: threading.Event) -> None:
+    while not over.wait(0.5):
+        for process in engine.processes():
+            status = Path(f"/proc/{process.pid}/status")
+            found = re.search(r"VmHWM:\s*(\d+)", status.read_text()) if status.exists() else None
+            peaks.append(int(found[1]) / 1024 if found else 0.0)
+
+
+def copy(path: Path) -> None:
+    """Reads a partition and writes the same payloads, with the same options as protection does."""
+    pa.set_cpu_count(1)
+    file, out = pq.ParquetFile(path), path.with_suffix(".copy")
+    with open_writer(out, pa.schema([file.schema_arrow.field("vector")])) as writer:
+        for batch in file.iter_batches(16_384, columns=["vector"], use_threads=False):
+            writer.write_table(pa.Table.from_batches([batch]))
+    out.unlink()
+
+
+@torch.inference_mode()
+def products(path: Path) -> None:
+    """The encoder's linear layers and f gᵀ for as many rows as a partition has, nothing between them."""
+    torch.set_num_threads(1)
+    channel = load_channel(path.parents[2] / "root" / "models" / "calls" / "pass_substitution").channel
+    assert isinstance(channel, SubstitutionChannel)  # noqa: S101
+    weights = [layer.weight for layer in channel.encoder.modules() if isinstance(layer, torch.nn.Linear)] + [channel.donors]
+    block = torch.zeros(BLOCK_ROWS, FEATURES_WIDE)
+    for _ in range(-(-pq.read_metadata(path).num_rows // BLOCK_ROWS)):
+        values = block
+        for weight in weights:
+            values = values @ weight.T
+
+
+def timed(work: Callable[[Path], None], paths: list[Path]) -> float:
+    """Seconds in as many processes as there are workers, which were started before."""
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+        list(pool.map(work, paths[:WORKERS]))
+        started = time.perf_counter()
+        list(pool.map(work, paths))
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measures and prints the RESULT line."""
+    defaults = (1_000_000, 4096, 64)
+    records, donors, partitions = (int(sys.argv[k + 1]) if len(sys.argv) > k + 1 else defaults[k] for k in range(3))
+    folder = Path(tempfile.mkdtemp(prefix="lake-", dir=os.environ.get("TMPDIR")))
+    try:
+        write_champion(folder / "root", donors)
+        small, large = folder / "small", folder / "large"
+        write_lake(small, records // 10, partitions)
+        write_lake(large, records, partitions)
+        _, peak_small = protect(folder, small, folder / "out_small")
+        paths = sorted(large.rglob("*.parquet"))
+        copying, bare = timed(copy, paths), timed(products, paths)
+        seconds, peak = protect(folder, large, folder / "out")
+        started = time.perf_counter()
+        assert not protection(folder, large, folder / "out").plan().work  # noqa: S101
+        planning = time.perf_counter() - started
+    finally:
+        shutil.rmtree(folder)
+    print(f"{records} records, {donors} donors, {partitions} partitions, {WORKERS} workers: {seconds:.1f} s")
+    print(f"read and written with no work: {copying:.1f} s")
+    print(f"bare products {bare:.1f} s; peak of a worker {peak_small:.0f} MB with a tenth of the records, {peak:.0f} MB with all")
+    result = {
+        "vs_gemm": round(bare / seconds, 3),
+        "vs_copy": round(copying / seconds, 3),
+        "rows_per_second": round(records / seconds),
+        "records": records,
+        "donors": donors,
+        "workers": WORKERS,
+        "peak_mb": round(peak),
+        "memory_10x": round(peak / peak_small, 3),
+        "plan_seconds": round(planning, 3),
+    }
+    print("RESULT " + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Draw keys: 256 bits from the environment, a private file or a secret store. Only a key's id is ever written."""
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from pass_core.draws import KEY_BYTES, experiment_key, key_id
+from pass_core.errors import ConfigError
+
+KEY, KEY_FILE = "PASS_DRAW_KEY", "PASS_DRAW_KEY_FILE"  # environment: the key in hex, or the path of its file
+GUESSABLE_SEEDS = 2**16  # whose keys are refused: anybody can try them
+ADVICE = "make one with `pass-pipeline key new FILE`"
+
+
+def new_key(path: Path) -> str:
+    """Writes a fresh key that only its owner can read, and gives its id; a file that is there stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{path}: a file is there, and a key that is lost cannot be made again; choose another name") from None
+    key = secrets.token_bytes(KEY_BYTES)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key.hex() + "\n")
+        file.flush()
+        os.fsync(descriptor)
+    return key_id(key)
+
+
+def find_key(file: Path | None, environment: Mapping[str, str], given: str | None = None) -> bytes:
+    """The draw key: handed in by a secret store, else from a file, else from the environment.
+
+    Raises:
+        ConfigError: there is none, it is no 256-bit key, others can read its file, or it comes from a guessable seed.
+    """
+    if given is not None:
+        return _parsed(given, "the secret")
+    if file is None and KEY in environment:
+        return _parsed(environment[KEY], KEY)
+    if file is None and KEY_FILE in environment:
+        file = Path(environment[KEY_FILE])
+    if file is None:
+        raise ConfigError(f"draw key: expected {KEY}, {KEY_FILE} or --key-file, found none; {ADVICE}")
+    return read_key_file(file)
+
+
+def read_key_file(path: Path) -> bytes:
+    """The key in a file that nobody but its owner may read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode) or mode & 0o077:
+                raise ConfigError(f"{path}: expected a file that only its owner can read (chmod 600), found {mode & 0o777:o}")
+            return _parsed(file.read(1024).decode(errors="replace"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: expected a key file, found none; {ADVICE}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read as a key file ({error.strerror}); {ADVICE}") from None
+
+
+def _parsed(text: str, place: str) -> bytes:
+    """Messages never repeat the text: it may be a key with one digit missing."""
+    text = text.strip()
+    if text.lstrip("-").isdigit() and len(text) < 2 * KEY_BYTES:
+        raise ConfigError(f"{place}: expected a 256-bit key, found a number: a seed can be guessed; {ADVICE}")
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        raise ConfigError(f"{place}: expected {2 * KEY_BYTES} hexadecimal digits; {ADVICE}") from None
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"{place}: expected a key of {8 * KEY_BYTES} bits, found {8 * len(key)}; {ADVICE}")
+    if len(set(key)) < KEY_BYTES // 4 or any(key == experiment_key(seed) for seed in range(GUESSABLE_SEEDS)):
+        raise ConfigError(f"{place}: this key can be guessed: expected a random one; {ADVICE}")
+    return key

@@ -1,0 +1,100 @@
+"""One writer at a time: a lock that dies with its process, and a record with owner, lease and a token that only grows.
+
+The lock keeps writers of one machine (and of file systems that share locks) apart. Across machines the record does: a lease that
+has not run out is respected, and a writer that was thought dead and comes back finds a larger token and stops.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pass_core.errors import DataError, StorageError
+from tasks.storage import read_json, write_json
+
+LEASE_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right to write, renewed while its process lives."""
+
+    path: Path
+    token: int
+    owner: str
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Raises a StorageError when another writer has taken over."""
+        found = _record(self.path)
+        if (found.get("token"), found.get("owner")) != (self.token, self.owner):
+            raise StorageError(
+                f"{self.path}: another run ({found.get('owner', 'unknown')}) took over; nothing was published here"
+            )
+
+    def renew(self) -> None:
+        """Writes the lease anew."""
+        write_json(self.path, {"owner": self.owner, "token": self.token, "until": time.time() + LEASE_SECONDS})
+
+    def keep(self) -> None:
+        """Renews until stopped or lost."""
+        while not self.stopped.wait(LEASE_SECONDS / 4):
+            try:
+                self.check()
+            except StorageError:
+                return
+            self.renew()
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
+    """Makes this process the only writer of what `folder` is the state of.
+
+    Args:
+        least_token: the token of what is published; ours is larger.
+
+    Raises:
+        StorageError: another run holds the lock, or its lease has not run out.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / "writer.json"
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _record(path).get("owner", "unknown")
+            raise StorageError(f"{folder}: another run ({owner}) is writing to this target: wait for it") from None
+        before, host = _record(path), platform.node()
+        elsewhere = before.get("owner") and not str(before["owner"]).startswith(f"{host}:")
+        if elsewhere and float(before.get("until", 0)) > time.time():
+            left = float(before["until"]) - time.time()
+            raise StorageError(
+                f"{folder}: a run on another machine ({before['owner']}) holds this target for another {left:.0f} s: wait for it"
+            )
+        token = max(int(before.get("token", 0)), least_token) + 1
+        lease = Lease(path, token, f"{host}:{os.getpid()}")
+        lease.renew()
+        renewing = threading.Thread(target=lease.keep, daemon=True)
+        renewing.start()
+        try:
+            yield lease
+        finally:
+            lease.stopped.set()
+            renewing.join()
+            if _record(path).get("token") == token:
+                write_json(path, {"token": token})
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What the last writer left; a torn record counts as none, since the lock decides on one machine."""
+    try:
+        found = read_json(path)
+    except DataError:
+        return {}
+    return found if isinstance(found, dict) else {}

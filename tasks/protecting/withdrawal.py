@@ -1,0 +1,102 @@
+"""Donors can leave: a new pool without them, and models that never draw them, everybody else's chances scaled to sum to one."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from safetensors.torch import load_file, save_file
+
+import pass_core.methods
+from pass_core import discovery
+from pass_core.data import IntArray
+from pass_core.errors import DataError, MethodError
+from pass_core.methods.base import Withdrawable
+from tasks.dataset_config import DatasetConfig
+from tasks.lake import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
+from tasks.layout import Layout
+from tasks.models import describe_model, model_digest
+from tasks.step_io import Key
+from tasks.storage import digest, publish, read_json, staging_folder, storage_errors, write_json
+
+FILE = "withdrawal.json"
+By = Literal["record", "person"]
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """Where a pool comes from that donors have left."""
+
+    pool: str  # digest of the pool before
+    models: tuple[str, ...]  # digests of the models before
+    donors: tuple[int, ...]  # who left: numbers in the pool before
+
+
+def read_withdrawal(pool: Path) -> Withdrawal | None:
+    """Who left a pool; None when nobody did."""
+    if not (pool / FILE).exists():
+        return None
+    raw = read_json(pool / FILE)
+    try:
+        return Withdrawal(raw["pool"], tuple(raw["models"]), tuple(raw["donors"]))
+    except (KeyError, TypeError):
+        raise DataError(f"{pool / FILE}: is damaged; withdraw the donors again") from None
+
+
+def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], by: By) -> Withdrawal:
+    """Writes pool and models without these donors below another root.
+
+    Raises:
+        DataError: somebody named is no donor, or nobody would be left for a useful class; the message names nobody.
+        MethodError: a model cannot do without its donors: train it again.
+    """
+    key = Key(dataset)
+    pool = before.artefact("pool", key)
+    table, info = read_folder(pool), TableInfo.load(pool)
+    left = _positions(table, ids, by)
+    kept = np.setdiff1d(np.arange(len(table)), left)
+    rest = table.take(pa.array(kept))
+    for name in config.useful:
+        lost = set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())
+        if lost:
+            raise DataError(
+                f"{len(lost)} class(es) of useful attribute {name!r} would have no donor left: sample a new pool and train"
+            )
+    models = sorted(path for path in before.artefact("model", Key(dataset, "*")).parent.glob("*") if path.is_dir())
+    withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left.tolist()))
+    with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:
+        write_table(rest, shard_path(staging / "pool", 0))
+        info.save(staging / "pool")
+        write_json(staging / "pool" / FILE, dataclasses.asdict(withdrawal))
+        renewed = digest(staging / "pool")
+        for model in models:
+            _without(model, staging / model.name, kept, renewed)
+        for model in models:
+            publish(staging / model.name, after.artefact("model", Key(dataset, model.name)))
+        publish(staging / "pool", after.artefact("pool", key))
+    return withdrawal
+
+
+def _positions(table: pa.Table, ids: Sequence[str], by: By) -> IntArray:
+    names = table.column(RECORD_ID if by == "record" else PERSON).to_pylist()
+    wanted = set(ids)
+    unknown = len(wanted - set(names))
+    if unknown or not wanted:
+        raise DataError(f"expected the {by} ids of donors, found {unknown} of {len(wanted)} that the pool does not know")
+    return np.array([k for k, name in enumerate(names) if name in wanted], dtype=np.int64)
+
+
+def _without(model: Path, folder: Path, kept: IntArray, pool_digest: str) -> None:
+    description = describe_model(model)
+    method = discovery.load(pass_core.methods, description["method"]).METHOD
+    if description["has_channel"] and not isinstance(method, Withdrawable):
+        raise MethodError(f"{description['method']} cannot do without its donors: train it again on the new pool")
+    state = load_file(model / "model.safetensors")
+    if isinstance(method, Withdrawable):
+        state = method.without_donors(state, kept)
+    folder.mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
+    write_json(folder / "model.json", description | {"pool_size": len(kept), "pool_digest": pool_digest})
