@@ -84,8 +84,7 @@ def _engine(order: Order) -> Engine:
 
 
 def _gate(config: Config, layout: Layout, key: Key) -> AuditGate:
-    champion, provenance = layout.artefact("audit", key), layout.provenance("audit", key)
-    return AuditGate(config.audit, config.seed, config.compute.threads, champion, provenance)
+    return AuditGate(config.audit, config.seed, config.compute.threads, layout, key)
 
 
 def _draw_key(order: Order) -> bytes:

@@ -1,17 +1,15 @@
 """The audit before publishing, of records that are about to leave.
 
 Where their classes are known they are attacked; where not, the champion's audit stands for them: one of the same model and pool
-that passed and is not too old.
+that passed and is not too old, as long as these records are like those that it was made of.
 """
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from pass_core.audit.drift import Side
 from pass_core.audit.run import run_audit
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.data import FloatArray, IntArray, Records
@@ -23,12 +21,14 @@ from pass_core.randomness import stream
 from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from tasks.audit import named_attacks
 from tasks.audit_config import AuditConfig
-from tasks.audit_document import read_audit
-from tasks.lake import FEATURES, TableInfo, array_of
+from tasks.audit_unlabelled import audit_unlabelled, read_labelled_audit, side_of
+from tasks.lake import FEATURES, TableInfo, array_of, read_features
+from tasks.layout import Layout
 from tasks.numerics import fixed_numerics
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protection import Protector, donor_units, exclusion_among, read_protector
-from tasks.storage import read_json, rounded
+from tasks.step_io import Key
+from tasks.storage import rounded
 
 TRAIN_SHARE = 0.5  # of the sample's persons, whom attackers learn from
 
@@ -40,21 +40,20 @@ class AuditGate:
     config: AuditConfig
     seed: int
     threads: int
-    champion: Path  # audit.json
-    provenance: Path  # of that audit: tells when it was made
+    layout: Layout  # where the champion was trained and audited
+    key: Key
 
     def judge(self, sample: Sample, job: Job) -> Finding:
-        if not sample.labels:
-            return self._by_champion(sample, job)
         attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
         with fixed_numerics(self.threads):
             protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
+            if not sample.labels:
+                return self._by_champion(sample, protector, job)
             subject = make_subject(sample, protector, job, self.config.depth.fresh_draws, stream(self.seed, "gate", "split"))
 
-            def rng_for(*labels: str) -> np.random.Generator:
-                return stream(self.seed, "gate", *labels)
-
-            findings = run_audit(subject, named_attacks(self.config), self.config.thresholds, self.config.depth, rng_for, _nobody)
+            findings = run_audit(
+                subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, _nobody
+            )
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
@@ -63,40 +62,43 @@ class AuditGate:
             findings.verdict, "labelled", len(sample.donors), sample.of, findings.reasons, rounded({"attributes": details})
         )
 
-    def _by_champion(self, sample: Sample, job: Job) -> Finding:
+    def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> Finding:
         """Nobody knows these records' classes: what is known is how the same model and pool did on labelled ones."""
         try:
-            audit = read_audit(self.champion)
-            made = datetime.datetime.fromisoformat(read_json(self.provenance)["time"])
-        except (DataError, KeyError, ValueError):
-            raise AuditError(
-                f"{self.champion}: the lake carries no labels, and the model has no audit that could stand for one; "
-                f"run `pass-pipeline audit` first"
-            ) from None
-        age = (datetime.datetime.now(datetime.UTC) - made).days
-        reasons = champion_faults(audit, job, age)
-        details = {"champion": _figures(audit), "valid_days_left": audit["valid_days"] - age}
-        return Finding("fail" if reasons else "pass", "unlabelled", len(sample.donors), sample.of, reasons, rounded(details))
+            labelled = read_labelled_audit(self.layout, self.key)
+            held_out = read_features(self.layout.artefact("features", self.key), ())
+        except DataError as error:
+            raise AuditError(f"the lake carries no labels, and no labelled audit can stand for them: {error}") from None
+        if labelled.document["forbid"] != job.forbid:
+            raise AuditError("the champion's audit is of another pool.forbid than this release: run audit again")
+        found = audit_unlabelled(
+            protector,
+            labelled,
+            side_of(protector, held_out, held_out.rows("test"), job.forbid),
+            Side(
+                sample.features,
+                sample.persons,
+                sample.persons,
+                lambda rows: _channel(protector, sample.units[rows], job),
+                sample.donors,
+            ),
+            self.config,
+            self._rng,
+            datetime.datetime.now(datetime.UTC),
+            sample.of,
+        )
+        details = {
+            "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
+            "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
+        }
+        return Finding(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))
 
-
-def champion_faults(audit: Mapping[str, Any], job: Job, age: int) -> tuple[str, ...]:
-    """Why a champion's audit cannot stand for these records."""
-    faults = []
-    if (audit["model_digest"], audit["pool_digest"]) != (job.pins.model, job.pins.pool):
-        faults.append("the champion's audit is of another model or pool: run audit again")
-    if audit["forbid"] != job.forbid:
-        faults.append("the champion's audit is of another pool.forbid: run audit again")
-    if audit["verdict"] != "pass":
-        faults.append("the champion's audit did not pass")
-    if age > audit["valid_days"]:
-        faults.append(f"the champion's audit is {age} days old, it was good for {audit['valid_days']}: run audit again")
-    return tuple(faults)
+    def _rng(self, *labels: str) -> np.random.Generator:
+        return stream(self.seed, "gate", *labels)
 
 
 def make_subject(sample: Sample, protector: Protector, job: Job, draws: int, rng: np.random.Generator) -> Subject:
     """The sample as the audit sees it: attackers learn from half of its persons and are scored on the others."""
-    channel = protector.fitted.channel
-    assert channel is not None  # noqa: S101 (workers have refused other methods)
     rows = dict(zip(("train", "test"), _split(sample.persons, rng), strict=True))
     records = Records(sample.features, sample.labels)
     attributes, train, test, combines = with_combination(
@@ -106,12 +108,9 @@ def make_subject(sample: Sample, protector: Protector, job: Job, draws: int, rng
         split: Part(part, sample.persons[rows[split]], sample.persons[rows[split]])
         for split, part in (("train", train), ("test", test))
     }
-    excluded = None if job.forbid == "none" else exclusion_among([], donor_units(protector.pool, job.forbid)).donor_units
 
     def channel_for(split: Split, chosen: IntArray) -> Channel:
-        if excluded is None:
-            return channel
-        return ExcludingChannel(channel, Exclusion(sample.units[rows[split][chosen]], excluded))
+        return _channel(protector, sample.units[rows[split][chosen]], job)
 
     law = channel_law(channel_for("train", np.arange(len(train))), train.features, train.labels, attributes, rng, draws)
     donor_features = array_of(protector.pool, FEATURES, protector.info.feature_shape)
@@ -129,16 +128,22 @@ def make_subject(sample: Sample, protector: Protector, job: Job, draws: int, rng
     )
 
 
+def _channel(protector: Protector, units: IntArray, job: Job) -> Channel:
+    """P(x'|x) of records with these units, as they were drawn."""
+    channel = protector.fitted.channel
+    assert channel is not None  # noqa: S101 (workers have refused other methods)
+    if job.forbid == "none":
+        return channel
+    excluded = exclusion_among([], donor_units(protector.pool, job.forbid)).donor_units
+    return ExcludingChannel(channel, Exclusion(units, excluded))
+
+
 def _split(persons: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Rows of the persons whom attackers learn from, and of the others; by record where there is one person only."""
     units = persons if len(np.unique(persons)) > 1 else np.arange(len(persons))
     names = rng.permutation(np.unique(units))
     known = np.isin(units, names[: max(1, round(TRAIN_SHARE * len(names)))])
     return np.flatnonzero(known).astype(np.int64), np.flatnonzero(~known).astype(np.int64)
-
-
-def _figures(audit: Mapping[str, Any]) -> dict[str, Any]:
-    return {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in audit["attributes"]}
 
 
 def _nobody(work: str, epoch: Epoch) -> None:

@@ -305,7 +305,7 @@ def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Pa
 
 
 def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Path) -> None:
-    """The audit itself where classes are known; the champion's where not, as long as it is of the same model."""
+    """The audit itself where classes are known; the champion's where not, as long as new records are like its own."""
     from flows.protect_order import Order, prepare
 
     key = tmp_path / "key"
@@ -325,6 +325,19 @@ def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Pat
     manifest = run.execute(run.plan())
     assert manifest is not None
     assert manifest.audit["basis"] == "unlabelled"
+    assert {"labelled_audit", "valid_days", "feature_drift_at_most", "usage_drift_at_most"} <= set(
+        manifest.audit["details"]["checks"]
+    )
+    moved = make_table(start=9000).drop_columns(["gender", "topic"])
+    vectors = (2.0 * np.array(moved.column("vector").to_pylist()) + 1).astype(np.float32)
+    moved = moved.set_column(
+        moved.column_names.index("vector"), "vector", pa.array(list(vectors), moved.schema.field("vector").type)
+    )
+    drifted = dataclasses.replace(first, source=str(write_lake(moved, tmp_path / "moved")), target=str(tmp_path / "d"))
+    run = prepare(drifted, lambda *_: None)
+    with pytest.raises(AuditFailed, match=r"drift|told apart|new records"):
+        run.execute(run.plan())
+    assert not (tmp_path / "d" / "current").exists()
     strict = str(write_params(tmp_path, audit=PARAMS["audit"] | {"thresholds": {}}))
     run = prepare(dataclasses.replace(first, params=strict, target=str(tmp_path / "c")), lambda *_: None)
     with pytest.raises(AuditFailed, match="gender"):
