@@ -145,7 +145,7 @@ def copy(path: Path) -> None:
     pa.set_cpu_count(1)
     file, out = pq.ParquetFile(path), path.with_suffix(".copy")
     with open_writer(out, pa.schema([file.schema_arrow.field("vector")])) as writer:
-        for batch in file.iter_batches(16_384, columns=["vector"], use_threads=False):
+        for batch in file.iter_batches(8192, columns=["vector"], use_threads=False):
             writer.write_table(pa.Table.from_batches([batch]))
     out.unlink()
 

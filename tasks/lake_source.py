@@ -17,7 +17,7 @@ from tasks.lake_config import LakeConfig
 from tasks.payloads import Payload
 
 RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
-NUMBERS_AT_ONCE = 2**22  # of vectors
+NUMBERS_AT_ONCE = 2**20  # of vectors
 MAX_GROUP_BYTES = 2**30  # a Parquet row group is read as a whole
 
 

@@ -15,7 +15,7 @@ from tasks.protecting.interfaces import Job
 from tasks.protecting.source import LakeSource
 from tasks.protection import Protector
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 16_384, 64 * 2**20
+ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 32 * 2**20
 PAYLOADS = "_payloads"  # folder of files that a column of paths points to; readers of the table overlook names with _
 SUFFIXES = {b"RIFF": ".wav", b"fLaC": ".flac", b"\x89PNG": ".png"}
 
