@@ -184,21 +184,26 @@ class ObjectTarget:
         current = self.current()
         if current is None:
             return []
-        folders = [info.base_name for info in self._list(VERSIONS)]
-        manifests = {folder: self._read(f"{VERSIONS}/{folder}/{MANIFEST}") for folder in folders}
-        kept = [raw for raw in manifests.values() if raw and current.version - keep < raw["version"] <= current.version]
-        used = {place for raw in kept for place in raw["places"].values()} | {current_place(current)}
-        old = []
-        for folder in folders:
-            if f"{VERSIONS}/{folder}" not in used:
-                self._files.delete_dir(f"{self._base}/{VERSIONS}/{folder}")
-                crash_point("retired one")
-                old.append(int(folder.split("-")[0]))
-        return sorted(set(old))
+        files = self._list(VERSIONS)
+        manifests = {path: raw for path in files if path.endswith(f"/{MANIFEST}") and (raw := self._read(path))}
+        # Of two with one number the later one was published: by token, which names end with.
+        latest = {raw["version"]: path for path, raw in sorted(manifests.items())}
+        kept = {path: manifests[path] for version, path in latest.items() if current.version - keep < version <= current.version}
+        used = {
+            f"{raw['places'][name]}/{file['path']}"
+            for raw in kept.values()
+            for name, receipt in raw["partitions"].items()
+            for file in receipt["files"]
+        }
+        for path in sorted(set(files) - used - set(kept), key=lambda path: path.endswith(MANIFEST)):
+            self._files.delete_file(f"{self._base}/{path}")
+            crash_point("retired one")
+        return sorted(version for version, path in latest.items() if path not in kept)
 
-    def _list(self, folder: str) -> list[pafs.FileInfo]:
-        found = self._files.get_file_info(pafs.FileSelector(f"{self._base}/{folder}", allow_not_found=True))
-        return [info for info in found if info.type == pafs.FileType.Directory]
+    def _list(self, folder: str) -> list[str]:
+        """Files below a folder, by their path below the target."""
+        found = self._files.get_file_info(pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True))
+        return [info.path.removeprefix(f"{self._base}/") for info in found if info.type == pafs.FileType.File]
 
     def _read(self, path: str) -> dict[str, Any] | None:
         try:
@@ -222,11 +227,6 @@ class ObjectTarget:
         """Object stores know no folders; file systems behind the same interface do."""
         with contextlib.suppress(OSError):
             self._files.create_dir(f"{self._base}/{path}".rsplit("/", 1)[0], recursive=True)
-
-
-def current_place(manifest: Manifest) -> str:
-    """Where a version's own manifest lies in an object store."""
-    return f"{VERSIONS}/{manifest.version:06d}-{manifest.token:08x}"
 
 
 def _link(origin: Path, path: Path) -> None:

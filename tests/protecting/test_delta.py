@@ -40,21 +40,16 @@ def content(target: Path, version: int | None = None) -> dict[str, list[dict[str
     return {day: [row for row in rows if row["day"] == day] for day in days}
 
 
-def _changed(folder: Path) -> Path:
-    """The lake with its second day rewritten and a fourth day more."""
-    table = make_table(days=4, start=2000)
-    keep = pa.array([not (day.endswith("11") and k % 5 == 0) for k, day in enumerate(table.column("day").to_pylist())])
-    return write_lake(table.filter(keep), folder)
-
-
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Three days, and the same with a day changed and one more."""
+    """Three days, and the same with the first one changed and one more."""
     load_library()
-    folder = tmp_path_factory.mktemp("lakes")
-    before, after = write_lake(make_table(start=2000), folder / "before"), _changed(folder / "after")
-    for path in (before / "day=2026-11-10").glob("*"):  # the same file in both
-        os.utime(path, (1, 1))
+    folder, table = tmp_path_factory.mktemp("lakes"), make_table(days=4, start=2000)
+    before = write_lake(table.slice(0, 600), folder / "before")
+    after = write_lake(pa.concat_tables([table.slice(40, 160), table.slice(200, 600)]), folder / "after")
+    for day in ("12", "13"):  # the same files in both
+        for path in folder.glob(f"*/day=2026-11-{day}/*"):
+            os.utime(path, (1, 1))
     return before, after
 
 
