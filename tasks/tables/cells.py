@@ -7,7 +7,7 @@ fitted, released, attacked.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +17,10 @@ from pass_core.attacks.network import NetworkConfig
 from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.tables.code import code_digest
-from tasks.tables.definition import ProbeConfig, Roles
+from tasks.tables.measure import Told
+from tasks.tables.settings import ProbeConfig, Roles
 
+OnShare = Callable[[float], None]  # told which share of a cell is done
 FORMAT = 1
 LIBRARIES = ("torch", "numpy", "scikit-learn", "scipy")
 # An epoch of a protector costs about as much as so many of one attacker; only the estimate of the time left depends on it.
@@ -58,7 +60,7 @@ class Control:
 
     def recipe(self) -> dict[str, Any]:
         """All that it depends on."""
-        return _recipe(dataclasses.asdict(self), ("tasks.tables.compute",))
+        return _recipe(dataclasses.asdict(self), ("tasks.tables.control",))
 
     def __str__(self) -> str:
         return f"{self.dataset} unprotected {self.attribute}, seed {self.seed}"
@@ -98,6 +100,15 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.dataset} {self.method}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What a cell gave: figures per attribute, or why there can be none."""
+
+    attributes: dict[str, Told]
+    curves: dict[str, list[float]]  # term of the loss -> its value per epoch
+    problem: str | None = None
 
 
 def recipe_digest(recipe: Mapping[str, Any]) -> str:

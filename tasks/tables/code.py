@@ -22,7 +22,8 @@ def imported_files(modules: Iterable[str]) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def code_digest(modules: Iterable[str]) -> str:
+@functools.cache
+def code_digest(modules: tuple[str, ...]) -> str:
     """SHA-256 over `imported_files`, each as its syntax tree: comments, docstrings and layout change no result."""
     whole = hashlib.sha256()
     for path in imported_files(modules):

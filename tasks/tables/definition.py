@@ -15,8 +15,8 @@ import yaml
 from pydantic import ConfigDict, ValidationError, create_model
 
 from pass_core.attacks.network import NetworkConfig
-from pass_core.data import Role
 from pass_core.errors import ConfigError
+from tasks.tables.settings import ProbeConfig, Roles
 
 FOLDER = Path(__file__).parent / "definitions"
 SETUPS = FOLDER / "setups.yaml"
@@ -26,28 +26,6 @@ FIGURE = re.compile(r"(-?\d+\.\d)±(\d+\.\d)(?: \((\d+\.\d)\))?")
 EffortName = Literal["full", "quick"]
 Source = Literal["attacker", "protector", "un-finetuned"]
 Parsed = TypeVar("Parsed")
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which attributes are private, useful, hidden."""
-
-    private: tuple[str, ...]
-    useful: tuple[str, ...]
-    hidden: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.private or not self.useful:
-            raise ConfigError("roles: expected at least one private and one useful attribute")
-        if len(set(self.names())) < len(self.names()):
-            raise ConfigError("roles: expected every attribute once")
-
-    def names(self) -> tuple[str, ...]:
-        return self.private + self.useful + self.hidden
-
-    def of(self, name: str) -> Role:
-        """The role of an attribute."""
-        return "private" if name in self.private else "useful" if name in self.useful else "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +72,6 @@ class Row:
     pool: Mapping[str, Any] = field(default_factory=dict)
     roles: Roles | None = None
     paper: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeConfig(NetworkConfig):
-    """The attacker's training; `draws` releases of the training records are learnt from in turn, another one each epoch."""
-
-    draws: int = 8
 
 
 @dataclass(frozen=True, slots=True)

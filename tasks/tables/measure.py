@@ -14,7 +14,7 @@ from pass_core.exact import channel_law, mutual_information, rule_accuracy
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.metrics import hits_of, majority_class
 from pass_core.randomness import stream, torch_generator
-from tasks.tables.definition import ProbeConfig
+from tasks.tables.settings import ProbeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tasks.storage import read_json, write_json
-from tasks.tables.cells import Cell, Control
+from tasks.tables.cells import Cell, CellResult, Control
 from tasks.tables.measure import Told
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """What a cell gave: figures per attribute, or why there can be none."""
-
-    attributes: dict[str, Told]
-    curves: dict[str, list[float]]  # term of the loss -> its value per epoch
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
