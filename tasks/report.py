@@ -7,10 +7,11 @@ from typing import Any
 import polars as pl
 
 from pass_core.errors import DataError
+from tasks.audit_document import read_audit
 from tasks.models import describe_model
 from tasks.reporting.page import make_figures, render
+from tasks.reporting.svg import standalone
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import read_json
 
 PAGE = "report.html"
 
@@ -22,15 +23,24 @@ def report(io: StepIO) -> StepResult:
 
 
 def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[str, Any] | None) -> int:
-    """Writes the page of an audit and its figures below `folder`; returns the number of figures."""
-    audit = read_json(inputs["audit"])
-    try:
-        curves: Mapping[str, Sequence[float]] = pl.read_csv(inputs["curves"]).to_dict(as_series=False)
-    except (FileNotFoundError, pl.exceptions.PolarsError):
-        raise DataError(f"{inputs['curves']}: is missing or damaged; run train again") from None
-    drawn = make_figures(audit, curves)
+    """Writes the page of an audit and its figures below `folder`; returns the number of figures.
+
+    Args:
+        inputs: `audit`, and where this pipeline trained the protector `curves` and `model`.
+    """
+    audit = read_audit(inputs["audit"])
+    drawn = make_figures(audit, _curves(inputs["curves"]) if "curves" in inputs else {})
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for name, svg in drawn.items():
-        (folder / "figures" / f"{name}.svg").write_text(svg)
-    (folder / PAGE).write_text(render(audit, drawn, describe_model(inputs["model"]), provenance))
+        (folder / "figures" / f"{name}.svg").write_text(standalone(svg))
+    model = describe_model(inputs["model"]) if "model" in inputs else None
+    (folder / PAGE).write_text(render(audit, drawn, model, provenance))
     return len(drawn)
+
+
+def _curves(path: Path) -> Mapping[str, Sequence[float]]:
+    try:
+        curves: Mapping[str, Sequence[float]] = pl.read_csv(path).to_dict(as_series=False)
+    except (FileNotFoundError, pl.exceptions.PolarsError):
+        raise DataError(f"{path}: is missing or damaged; run train again") from None
+    return curves

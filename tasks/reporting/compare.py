@@ -1,0 +1,170 @@
+"""Several audits side by side in one page: verdicts, NAG, privacy against utility, linkage, donors, digests."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from pass_core.errors import ConfigError
+from tasks.audit_document import read_audit
+from tasks.reporting import intervals, lines, planes, svg
+from tasks.reporting.page import environment
+
+STYLES = (("useful", "square"), ("private", "circle"), ("hidden", "diamond"), ("before", "circle"), ("dim", "square"))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """An audit with the letter it has on the page."""
+
+    letter: str
+    source: Path
+    audit: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.letter} {self.audit['method']}"
+
+    def of_role(self, role: str) -> list[float]:
+        """NAG of every attribute of a role."""
+        return [row["nag"]["value"] for row in self.audit["attributes"] if row["role"] == role]
+
+    def attribute(self, name: str) -> Mapping[str, Any] | None:
+        """What was found of an attribute; None where it was not looked at."""
+        return next((row for row in self.audit["attributes"] if row["name"] == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and sample standard deviation over audits of one data set and method."""
+
+    mean: float
+    deviation: float
+
+
+def write_comparison(audits: Sequence[Path], page: Path) -> None:
+    """Reads the audits and writes the page that sets them side by side."""
+    if not audits:
+        raise ConfigError("expected at least one audit.json to compare, found none: name some")
+    compared = [Compared(letter(k), path, read_audit(path)) for k, path in enumerate(audits)]
+    datasets = {one.audit["dataset"]: [o for o in compared if o.audit["dataset"] == one.audit["dataset"]] for one in compared}
+    text = environment().get_template("compare.html").render(
+        compared=compared,
+        datasets=[_dataset(name, members) for name, members in datasets.items()],
+    )  # fmt: skip
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text)
+
+
+def letter(k: int) -> str:
+    """A, B, …, Z, AA, AB, …"""
+    return (letter(k // 26 - 1) if k >= 26 else "") + chr(ord("A") + k % 26)
+
+
+def _dataset(name: str, members: Sequence[Compared]) -> dict[str, Any]:
+    """What the page says of one data set."""
+    attributes = list(dict.fromkeys(row["name"] for one in members for row in one.audit["attributes"]))
+    repeated = {method: group for method, group in _by_method(members).items() if len(group) > 1}
+    return {
+        "name": name,
+        "members": members,
+        "nag": [(attribute, _drawn(_nag_rows(attribute, members))) for attribute in attributes],
+        "scatter": _scatter(members, repeated),
+        "repeated": [(method, group, _spreads(group, attributes)) for method, group in repeated.items()],
+        "bundles": [(attribute, _drawn(figure)) for attribute, figure in _bundles(members)],
+        "linkage": _linkage(members),
+    }
+
+
+def _by_method(members: Sequence[Compared]) -> dict[str, list[Compared]]:
+    groups: dict[str, list[Compared]] = {}
+    for one in members:
+        groups.setdefault(one.audit["method"], []).append(one)
+    return groups
+
+
+def _nag_rows(attribute: str, members: Sequence[Compared]) -> str:
+    rows = []
+    for one in members:
+        found = one.attribute(attribute)
+        role = found["role"] if found else "hidden"
+        zone = intervals.allowed(role, one.audit["thresholds"]) if found else None
+        rows.append(intervals.Row(one.name, role if found else "", found["nag"] if found else None, role, zone))
+    return intervals.rows_figure(rows, f"NAG of {attribute} in every audit, with 95 % intervals. {intervals.spoken(rows)}")
+
+
+def _scatter(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compared]]) -> list[tuple[str, Markup]]:
+    """Title and figure: everything, and what the limits allow, enlarged."""
+    trials = _trials(members, repeated)
+    if not trials:
+        return []
+    limits = members[0].audit["thresholds"]
+    same = all(one.audit["thresholds"] == limits for one in members)
+    zone = (limits["private_nag_at_most"]["value"], limits["useful_nag_at_least"]["value"]) if same else None
+    figures = [("All audits", _drawn(planes.privacy_against_utility(trials, zone)))]
+    if zone and len(trials) > 1 and any(trial.private <= zone[0] and trial.useful >= zone[1] for trial in trials):
+        figures.append(("The allowed corner, enlarged", _drawn(planes.privacy_against_utility(trials, zone, enlarged=True))))
+    return figures
+
+
+def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compared]]) -> list[planes.Trial]:
+    trials = []
+    for one in members:
+        private, useful = one.of_role("private"), one.of_role("useful")
+        if private and useful:
+            trials.append(planes.Trial(one.letter, max(private), statistics.fmean(useful), passed=one.audit["verdict"] == "pass"))
+    for method, group in repeated.items():
+        private = [max(one.of_role("private")) for one in group if one.of_role("private") and one.of_role("useful")]
+        useful = [statistics.fmean(one.of_role("useful")) for one in group if one.of_role("private") and one.of_role("useful")]
+        if len(private) > 1:
+            x, y = _spread(private), _spread(useful)
+            trials.append(planes.Trial(f"mean of {method}", x.mean, y.mean, x.deviation, y.deviation))
+    return trials
+
+
+def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple[str, Spread]]:
+    """mNAG and NAG per attribute over audits of one method."""
+    found: list[tuple[str, list[float]]] = [("mNAG", [one.audit["mnag"]["value"] for one in group])]
+    for attribute in attributes:
+        rows = [row for one in group if (row := one.attribute(attribute))]
+        found.append((f"NAG of {attribute}", [row["nag"]["value"] for row in rows]))
+    linked = [one.audit["linkage"]["reidentified"]["value"] for one in group if one.audit["linkage"]]
+    found.append(("traced to its original", linked))
+    return [(name, _spread(values)) for name, values in found if len(values) > 1]
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.fmean(values), statistics.stdev(values))
+
+
+def _linkage(members: Sequence[Compared]) -> Markup | None:
+    linked = [one for one in members if one.audit["linkage"]]
+    rows = [
+        intervals.Row(one.name, f"chance {svg.percent(one.audit['linkage']['chance'], 2)}", one.audit["linkage"]["reidentified"], "private")
+        for one in linked
+    ]
+    label = f"Releases traced to their originals. {intervals.spoken(rows)}"
+    return _drawn(intervals.rows_figure(rows, label)) if rows else None
+
+
+def _bundles(members: Sequence[Compared]) -> Iterable[tuple[str, str]]:
+    """Per attribute of persons a line for every audit, while they can be told apart."""
+    lined: dict[str, list[lines.Series]] = {}
+    for one in members:
+        for bundle in (one.audit["linkage"] or {}).get("bundles", ()):
+            series = lined.setdefault(bundle["attribute"], [])
+            if bundle["sizes"] and len(series) < len(STYLES):
+                style, shape = STYLES[len(series)]
+                numbers, accuracies = zip(*((size["records"], size["accuracy"]) for size in bundle["sizes"]), strict=True)
+                series.append(lines.Series(one.letter, numbers, accuracies, bundle["guess"], style, shape))
+    for attribute, series in lined.items():
+        if series:
+            label = f"Accuracy of guessing a person's {attribute}"
+            yield attribute, lines.growth(series, "records known to be one person’s", label)
+
+
+def _drawn(drawing: str) -> Markup:
+    return Markup(drawing)  # noqa: S704 (our own SVG, its text escaped)
