@@ -20,6 +20,7 @@ from rich.table import Table
 import pass_core.methods
 import tasks.datasets
 import tasks.extractors
+from flows.bench_cli import bench
 from flows.engines import EngineName, make_engine
 from flows.summary import audit_rows
 from pass_core import discovery
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
+app.command()(bench)
 out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
