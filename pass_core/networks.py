@@ -1,19 +1,27 @@
 """Networks of the paper: encoders f(x) of PASS and the probing attack's classifiers share their trunks."""
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import nn
 
 from pass_core.errors import MethodError
 
-NetworkKind = Literal["auto", "cnn", "mlp", "face_head"]
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
+NetworkKind = Literal["auto", "cnn", "mlp", "face_head", "image_cnn"]
+# Dimensions of the records that a kind takes, and what they are called in messages.
+SHAPES = {"cnn": (2, "(channels, time)"), "image_cnn": (3, "(channels, height, width)")}
+VECTORS = (1, "(features,)")
+BY_DIMENSIONS: dict[int, NetworkKind] = {1: "mlp", 2: "cnn", 3: "image_cnn"}
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """Of the layers: the CNN's four convolutions and its linear layer, the MLP's linear layers."""
+    """Of the layers: the CNNs' four convolutions and their linear layer, the MLP's linear layers."""
 
     convolutions: tuple[int, int, int, int] = (16, 32, 64, 64)
     after_convolutions: int = 256
@@ -21,6 +29,14 @@ class Widths:
 
 
 PAPER = Widths()
+
+
+class SelfStarting(nn.Module, ABC):
+    """A module whose weights and buffers start at values of its own, not at random."""
+
+    @abstractmethod
+    def reset_parameters(self) -> None:
+        """Sets them."""
 
 
 def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
@@ -42,6 +58,26 @@ def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -
         nn.Flatten(),
         nn.Linear(channels * (time // 16), widths.after_convolutions),
         nn.BatchNorm1d(widths.after_convolutions),
+        nn.ReLU(),
+        nn.Linear(widths.after_convolutions, n_outputs),
+    )
+
+
+def image_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
+    """A small CNN for images (channels, height, width): four convolutions that halve both sides, two linear layers."""
+    channels, *sides = shape
+    if min(sides) < 16:
+        raise MethodError(f"the image CNN halves both sides four times: expected at least 16 pixels, found {min(sides)}")
+    layers: list[nn.Module] = []
+    for width in widths.convolutions:
+        # Normalised within each image: it does not matter who else is in the batch, nor how many processes share it.
+        layers += [nn.Conv2d(channels, width, kernel_size=3, stride=2, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+        channels = width
+    pixels = math.prod(math.ceil(side / 16) for side in sides)
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(channels * pixels, widths.after_convolutions),
         nn.ReLU(),
         nn.Linear(widths.after_convolutions, n_outputs),
     )
@@ -69,31 +105,42 @@ def build_network(
     widths: Widths = PAPER,
 ) -> nn.Module:
     """A network for records of `shape`, its weights drawn from `generator`; `auto` chooses by the shape."""
+    return drawn_from(generator, lambda: network_for(kind, shape, n_outputs, widths))
+
+
+def network_for(kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
+    """The same with weights that are nobody's choice: to be built within `drawn_from`."""
     if kind == "auto":
-        kind = "cnn" if len(shape) == 2 else "mlp"
-    if (kind == "cnn") != (len(shape) == 2):
-        expected = "(channels, time)" if kind == "cnn" else "(features,)"
+        kind = BY_DIMENSIONS.get(len(shape), "mlp")
+    dimensions, expected = SHAPES.get(kind, VECTORS)
+    if dimensions != len(shape):
         raise MethodError(f"network {kind!r} takes records of shape {expected}, found {shape}; set encoder: auto")
-    # Built without memory first: torch fills new layers from its global generator, which nothing here may touch.
+    if kind == "cnn":
+        return signal_cnn(shape, n_outputs, widths)
+    if kind == "image_cnn":
+        return image_cnn(shape, n_outputs, widths)
+    return vector_mlp(shape[0], widths.hidden, n_outputs) if kind == "mlp" else face_head(shape[0], n_outputs)
+
+
+def drawn_from(generator: torch.Generator, build: Callable[[], NetworkT]) -> NetworkT:
+    """What `build` gives, its weights drawn from `generator`.
+
+    Built without memory first: torch fills new layers from its global generator, which nothing here may touch.
+    """
     with torch.device("meta"):
-        if kind == "cnn":
-            network = signal_cnn(shape, n_outputs, widths)
-        elif kind == "mlp":
-            network = vector_mlp(shape[0], widths.hidden, n_outputs)
-        else:
-            network = face_head(shape[0], n_outputs)
+        network = build()
     network.to_empty(device="cpu")
-    _initialise(network, generator)
+    for layer in network.modules():
+        _initialise(layer, generator)
     return network
 
 
-def _initialise(network: nn.Module, generator: torch.Generator) -> None:
+def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
     """Torch's own default initialisation, from an explicit generator."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Linear | nn.Conv1d):
-            bound = (layer.weight[0].numel()) ** -0.5  # 1/sqrt(fan in), for weights and biases alike
-            nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
-            if layer.bias is not None:
-                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-        elif isinstance(layer, nn.BatchNorm1d):
-            layer.reset_parameters()
+    if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+        bound = (layer.weight[0].numel()) ** -0.5  # 1/sqrt(fan in), for weights and biases alike
+        nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
+        if layer.bias is not None:
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    elif isinstance(layer, nn.BatchNorm1d | nn.GroupNorm | SelfStarting):
+        layer.reset_parameters()

@@ -1,0 +1,215 @@
+"""One game for all adversarial methods: a generator against classifiers, all learning at once; a method gives its losses.
+
+Classifiers are first trained on originals, the generator to give records back. Then every batch is a step of all of them, each
+by the gradient of its own loss: classifiers minimise their cross-entropy on what is released, the generator what its method
+says, with the classifiers as they stand. One optimiser serves all; AdamW treats every weight by itself.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pass_core.data import Attribute, Records, Role, with_role
+from pass_core.errors import MethodError
+from pass_core.game import FittedGenerator, GameConfig, Members, Move, Objective, Players, total
+from pass_core.generators import Classifier, Generator, common_generator
+from pass_core.methods.base import Setting
+from pass_core.networks import Widths, drawn_from, network_for
+from pass_core.randomness import torch_generator
+from pass_core.run import Run
+from pass_core.training import OptimiserConfig, TrainConfig, minimise
+
+ConfigT = TypeVar("ConfigT", bound=GameConfig)
+Shape = tuple[int, ...]
+CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's own, so that the game is against its equal
+
+
+class AdversarialMethod(ABC, Generic[ConfigT]):
+    """A method that trains a generator against classifiers; a subclass says which losses."""
+
+    summary: ClassVar[str]
+    config_type: ClassVar[type[Any]]
+    needs: ClassVar[tuple[Role, ...]] = ("private", "useful")  # whose labels it looks at
+    useful_stay: ClassVar[bool] = False  # True: classifiers of useful attributes stay as originals made them
+
+    @abstractmethod
+    def objective(self, data: Records, setting: Setting, config: ConfigT) -> Objective:
+        """What the generator minimises."""
+
+    def opponents_loss(self, move: Move, config: ConfigT) -> dict[str, Tensor]:
+        """What plays against the generator minimises beside the classifiers' cross-entropies."""
+        del move, config
+        return {}
+
+    def pretraining_loss(self, players: Players, records: Tensor, config: ConfigT) -> dict[str, Tensor]:
+        """What else is learnt from originals before the game."""
+        del players, records, config
+        return {}
+
+    def generator(self, shape: Shape, config: ConfigT) -> Generator:
+        """Without weights yet."""
+        del config
+        return common_generator(shape)
+
+    def ally(self, shape: Shape, config: ConfigT) -> nn.Module:
+        """A network that learns with the generator."""
+        del shape, config
+        return nn.Identity()
+
+    def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: ConfigT) -> nn.Module:
+        """A network that learns against it."""
+        del shape, private, config
+        return nn.Identity()
+
+    def widths(self, config: ConfigT) -> tuple[Widths, ...]:
+        """Of the classifiers of every private attribute."""
+        del config
+        return (CLASSIFIER,)
+
+    def fit(
+        self, data: Records, setting: Setting, config: ConfigT, training: TrainConfig, rng: np.random.Generator, run: Run
+    ) -> FittedGenerator:
+        """Plays the game; told per epoch are every term of the generator's loss and every classifier's cross-entropy.
+
+        Raises:
+            MethodError: a role has no attribute, records are of no shape it knows, or several processes are to train it.
+        """
+        if run.world.processes > 1:
+            raise MethodError("adversarial methods train in one process: set compute.processes to 1")
+        for role in self.needs:
+            if not with_role(setting.attributes, role):
+                raise MethodError(f"this method needs at least one {role} attribute; see the data set's section in params.yaml")
+        generator = torch_generator(rng)
+        data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))  # the audit takes them for strangers
+        features = torch.from_numpy(data.features).to(setting.device)
+        names = [a.name for role in self.needs for a in with_role(setting.attributes, role)]
+        labels = {name: torch.from_numpy(data.labels[name]).to(setting.device) for name in names}
+        players = self._players(data.feature_shape, setting.attributes, config, generator)
+        players.learn_space(torch.from_numpy(data.features))
+        players.to(setting.device).train()
+        if run.checkpoints.load() is None:  # else what pretraining made is in the checkpoint, like all the rest
+            self._pretrain(players, features, labels, config, training, generator)
+        if self.useful_stay:
+            players.useful.eval().requires_grad_(requires_grad=False)
+        objective = self.objective(data, setting, config)
+        game = _Game(self, objective, players, features, labels, config, generator)
+        minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator, run)
+        return _fitted(players)
+
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: ConfigT) -> FittedGenerator:
+        # The weights drawn here are overwritten at once; any generator does.
+        anything = torch.Generator().manual_seed(0)
+        players = self._players(setting.pool.feature_shape, setting.attributes, config, anything)
+        players.generator.load_state_dict(_below("generator.", state))
+        for k, members in enumerate(players.private):
+            members.load_state_dict(_below(f"private.{k}.", state))
+        return _fitted(players.to(setting.device))
+
+    def _players(
+        self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator
+    ) -> Players:
+        known = {role: with_role(attributes, role) if role in self.needs else () for role in ("private", "useful")}
+
+        def classifier(n_classes: int, widths: Widths) -> nn.Module:
+            return Classifier(shape, network_for("auto", shape, n_classes, widths))
+
+        def build() -> Players:
+            widths = self.widths(config)
+            private = {a.name: Members([classifier(a.n_classes, w) for w in widths]) for a in known["private"]}
+            useful = {a.name: classifier(a.n_classes, CLASSIFIER) for a in known["useful"]}
+            ally, opponent = self.ally(shape, config), self.opponent(shape, known["private"], config)
+            return Players(self.generator(shape, config), private, useful, ally, opponent)
+
+        return drawn_from(generator, build)
+
+    def _pretrain(
+        self,
+        players: Players,
+        features: Tensor,
+        labels: Mapping[str, Tensor],
+        config: ConfigT,
+        training: TrainConfig,
+        generator: torch.Generator,
+    ) -> None:
+        """Classifiers, and whatever else learns from originals, on originals; the generator to give them back."""
+
+        def reading(rows: Tensor, epoch: int) -> dict[str, Tensor]:
+            records, own = features[rows], {name: values[rows] for name, values in labels.items()}
+            move = Move.make(players, records, records, own, generator, epoch)
+            losses = move.private_losses() | move.useful_losses() | self.pretraining_loss(players, records, config)
+            return {"total": total(losses)}
+
+        def repeating(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (every epoch is alike)
+            noise = _noise(players.generator, len(rows), generator, features.device)
+            space, records = players.generator.space, features[rows]
+            difference = space.standard(players.generator(records, noise)) - space.standard(records)
+            return {"total": difference.square().mean()}
+
+        readers = {f"{k}.{name}": value for k, part in enumerate((players.private, players.useful, players.ally))
+                   for name, value in part.state_dict(keep_vars=True).items()}  # fmt: skip
+        maker = players.generator.state_dict(keep_vars=True)
+        for loss, learnt, epochs in (
+            (reading, readers, config.classifier_epochs(training.epochs)),
+            (repeating, maker, config.identity_epochs),
+        ):
+            if epochs:
+                pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)
+                minimise(loss, learnt, len(features), pace, generator, Run())
+
+
+class _Game(Generic[ConfigT]):
+    """The loss of a batch, for all players at once."""
+
+    def __init__(
+        self,
+        method: AdversarialMethod[ConfigT],
+        objective: Objective,
+        players: Players,
+        features: Tensor,
+        labels: Mapping[str, Tensor],
+        config: ConfigT,
+        generator: torch.Generator,
+    ) -> None:
+        self._method, self._objective, self._players = method, objective, players
+        self._features, self._labels, self._config, self._generator = features, labels, config, generator
+        self._epoch, self._step = -1, 0
+        self._told: dict[str, Tensor] = {}  # of the generator's last step
+
+    def batch_loss(self, rows: Tensor, epoch: int) -> dict[str, Tensor]:
+        """The generator moves in the first step of an epoch, so that a training that goes on moves as it would have."""
+        self._step = self._step + 1 if epoch == self._epoch else 0
+        self._epoch = epoch
+        generator_moves = self._step % self._config.adversary_steps == 0
+        players, records = self._players, self._features[rows]
+        labels = {name: values[rows] for name, values in self._labels.items()}
+        noise = _noise(players.generator, len(rows), self._generator, records.device)
+        with torch.set_grad_enabled(generator_moves):
+            released = players.generator(records, noise)
+        seen = Move.make(players, records, released.detach(), labels, self._generator, epoch)
+        reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
+        reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
+        reading |= self._method.opponents_loss(seen, self._config)
+        learning = [loss for loss in reading.values() if loss.requires_grad]
+        if generator_moves:
+            with players.against_the_generator():
+                terms = self._objective(Move.make(players, records, released, labels, self._generator, epoch))
+            learning += terms.values()
+            self._told = {f"generator_{name}": term.detach() for name, term in terms.items()}
+        return {"total": torch.stack(learning).sum(), **self._told, **reading}
+
+
+def _noise(network: Generator, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    return torch.randn(rows, *network.noise_shape, generator=generator).to(device)
+
+
+def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _fitted(players: Players) -> FittedGenerator:
+    """Adversaries are read on the CPU, where an audit's records are."""
+    return FittedGenerator(players.generator.eval(), {name: net.cpu().eval() for name, net in players.adversaries().items()})

@@ -1,0 +1,188 @@
+"""Who plays in adversarial protection: a generator, the classifiers it is trained against, and what was learnt in the end."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pass_core.attacks.network import NetworkAdversary
+from pass_core.data import Attribute, FloatArray, Records
+from pass_core.errors import ConfigError
+from pass_core.generators import Generator, RecordSpace
+from pass_core.substitution import BLOCK_ROWS
+
+Side = Literal["private", "useful"]
+
+
+@dataclass(frozen=True, slots=True)
+class GameConfig:
+    """What all adversarial methods are told; how long and how fast they learn is in `train`."""
+
+    pretraining_epochs: int | None = None  # of classifiers on originals; null: half of train.epochs, at most the usual 100
+    identity_epochs: int = 1  # in which the generator first learns to give records back
+    adversary_steps: int = 1  # of all classifiers, each on a batch of its own, for one of the generator
+
+    def __post_init__(self) -> None:
+        if self.pretraining_epochs is not None and self.pretraining_epochs < 0:
+            raise ConfigError(f"pretraining_epochs: expected 0 or more, or null, found {self.pretraining_epochs}")
+        if self.identity_epochs < 0:
+            raise ConfigError(f"identity_epochs: expected 0 or more, found {self.identity_epochs}")
+        if self.adversary_steps < 1:
+            raise ConfigError(f"adversary_steps: expected at least 1, found {self.adversary_steps}")
+
+    def classifier_epochs(self, training_epochs: int) -> int:
+        """How long classifiers learn from originals."""
+        return min(100, math.ceil(training_epochs / 2)) if self.pretraining_epochs is None else self.pretraining_epochs
+
+
+class Members(nn.Module):
+    """One or several classifiers of one attribute; together they tell the mean of their probabilities."""
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def logits(self, records: Tensor) -> Tensor:
+        """(members, batch, classes)."""
+        return torch.stack([member(records) for member in self.members])
+
+    def forward(self, records: Tensor) -> Tensor:
+        return torch.logsumexp(F.log_softmax(self.logits(records), dim=2), dim=0) - math.log(len(self.members))
+
+
+def members_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of (members, batch, classes)."""
+    return F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+
+
+class Players(nn.Module):
+    """All networks of a game."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        private: Mapping[str, Members],
+        useful: Mapping[str, nn.Module],
+        ally: nn.Module,
+        opponent: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.names: dict[Side, tuple[str, ...]] = {"private": tuple(private), "useful": tuple(useful)}
+        self.generator = generator
+        self.private = nn.ModuleList(private.values())  # by position: a name may hold what a module's may not
+        self.useful = nn.ModuleList(useful.values())
+        self.ally = ally  # learns with the generator
+        self.opponent = opponent  # learns against it, beside the classifiers
+
+    def adversaries(self) -> dict[str, Members]:
+        """Private attribute -> its classifiers."""
+        found: dict[str, Members] = dict(zip(self.names["private"], self.private, strict=True))  # type: ignore[arg-type]
+        return found
+
+    def helpers(self) -> dict[str, nn.Module]:
+        """Useful attribute -> its classifier."""
+        return dict(zip(self.names["useful"], self.useful, strict=True))
+
+    def learn_space(self, records: Tensor) -> None:
+        """Tells everybody what records look like."""
+        self.generator.space.learn(records)
+        for module in self.modules():
+            if isinstance(module, RecordSpace) and module is not self.generator.space:
+                module.load_state_dict(self.generator.space.state_dict())
+
+    @contextmanager
+    def against_the_generator(self) -> Iterator[None]:
+        """Within, what is computed has no gradient by whatever plays against the generator."""
+        held = [p for part in (self.private, self.useful, self.opponent) for p in part.parameters() if p.requires_grad]
+        for parameter in held:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in held:
+                parameter.requires_grad_(True)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One batch of the game: what went in, what came out, and what the classifiers say of it."""
+
+    players: Players
+    original: Tensor
+    released: Tensor
+    labels: Mapping[str, Tensor]
+    random: torch.Generator
+    epoch: int
+    private: Mapping[str, Tensor]  # attribute -> (members, batch, classes) logits on what is released
+    useful: Mapping[str, Tensor]  # attribute -> (batch, classes) logits
+
+    @classmethod
+    def make(
+        cls, players: Players, original: Tensor, released: Tensor, labels: Mapping[str, Tensor], random: torch.Generator, epoch: int
+    ) -> "Move":
+        """Asks the classifiers."""
+        private = {name: members.logits(released) for name, members in players.adversaries().items()}
+        useful = {name: network(released) for name, network in players.helpers().items()}
+        return cls(players, original, released, labels, random, epoch, private, useful)
+
+    def private_losses(self) -> dict[str, Tensor]:
+        """Private attribute -> cross-entropy."""
+        return {name: members_loss(logits, self.labels[name]) for name, logits in self.private.items()}
+
+    def useful_losses(self) -> dict[str, Tensor]:
+        """Useful attribute -> cross-entropy."""
+        return {name: F.cross_entropy(logits, self.labels[name]) for name, logits in self.useful.items()}
+
+
+def total(terms: Mapping[str, Tensor]) -> Tensor:
+    """The sum over attributes."""
+    return torch.stack(list(terms.values())).sum()
+
+
+def class_shares(data: Records, attribute: Attribute) -> Tensor:
+    """How common every class is; counted once more than it occurs, since one that never does would be infinitely surprising."""
+    counts = torch.from_numpy(np.bincount(data.labels[attribute.name], minlength=attribute.n_classes)).float() + 1
+    return counts / counts.sum()
+
+
+Objective = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum the generator minimises
+
+
+@dataclass(frozen=True)
+class FittedGenerator:
+    """A trained generator and the classifiers it was trained against."""
+
+    generator: Generator
+    private: Mapping[str, Members]
+
+    @property
+    def channel(self) -> None:
+        return None
+
+    @property
+    def adversaries(self) -> dict[str, NetworkAdversary]:
+        """Private attribute -> its classifiers at the end of the game."""
+        return {name: NetworkAdversary(members) for name, members in self.private.items()}
+
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+        self.generator.eval()
+        device = self.generator.space.mean.device
+        released: FloatArray = np.empty_like(features)
+        for start in range(0, len(features), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            records = torch.from_numpy(np.array(features[rows])).to(device)
+            noise = rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32)
+            with torch.inference_mode():
+                released[rows] = self.generator(records, torch.from_numpy(noise).to(device)).cpu().numpy()
+        return released
+
+    def state_dict(self) -> dict[str, Tensor]:
+        generator = {f"generator.{name}": value for name, value in self.generator.state_dict().items()}
+        networks = enumerate(self.private.values())
+        return generator | {f"private.{k}.{name}": value for k, network in networks for name, value in network.state_dict().items()}

@@ -1,0 +1,63 @@
+"""ADV, or ALR (Bertran et al. 2019): keep what a classifier of originals says of useful attributes, within a budget of leakage."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pass_core.adversarial import AdversarialMethod
+from pass_core.data import Records, with_role
+from pass_core.errors import ConfigError
+from pass_core.game import GameConfig, Move, Objective, class_shares, total
+from pass_core.methods.base import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class AdvConfig(GameConfig):
+    """The released code's values."""
+
+    penalty: float = 50.0  # λ
+    budget: float = 0.001  # k: nats that may leak of every private attribute
+
+    def __post_init__(self) -> None:
+        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
+        for name in ("penalty", "budget"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
+
+
+def useful_divergence(original: Tensor, released: Tensor) -> Tensor:
+    """Mean KL( p(U|x) ‖ p(U|x') ), from (batch, classes) logits of one classifier on originals and on what is released."""
+    return F.kl_div(F.log_softmax(released, dim=1), F.log_softmax(original, dim=1), reduction="batchmean", log_target=True)
+
+
+def leakage_penalty(private: Tensor, shares: Tensor, budget: float) -> Tensor:
+    """relu( mean KL( p(S|x') ‖ π ) − k )², from (members, batch, classes) logits and the classes' shares π."""
+    told = F.log_softmax(private, dim=2)
+    leaked = (told.exp() * (told - shares.log())).sum(dim=2).mean()
+    return F.relu(leaked - budget).square()
+
+
+class Adv(AdversarialMethod[AdvConfig]):
+    """Σ_U KL( p(U|x) ‖ p(U|x') ) + λ Σ_S relu( KL( p(S|x') ‖ π ) − k )², useful classifiers as originals made them."""
+
+    summary: ClassVar[str] = "ADV (ALR): a generator that keeps what classifiers say, within a budget of leakage"
+    config_type: ClassVar[type[AdvConfig]] = AdvConfig
+    useful_stay: ClassVar[bool] = True
+
+    def objective(self, data: Records, setting: Setting, config: AdvConfig) -> Objective:
+        shares = {a.name: class_shares(data, a).to(setting.device) for a in with_role(setting.attributes, "private")}
+
+        def terms(move: Move) -> dict[str, Tensor]:
+            with torch.no_grad():
+                original = {name: network(move.original) for name, network in move.players.helpers().items()}
+            useful = {name: useful_divergence(original[name], released) for name, released in move.useful.items()}
+            private = {name: leakage_penalty(logits, shares[name], config.budget) for name, logits in move.private.items()}
+            return {"useful": total(useful), "private": config.penalty * total(private)}
+
+        return terms
+
+
+METHOD = Adv()

@@ -1,0 +1,71 @@
+"""GAP (Huang et al. 2018): mislead the adversary as far as a bound on the distortion allows; useful attributes are not looked at."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from pass_core.adversarial import AdversarialMethod
+from pass_core.data import Records, Role
+from pass_core.errors import ConfigError
+from pass_core.game import GameConfig, Move, Objective, total
+from pass_core.methods.base import Setting
+
+# D_max by the dimensions of a record, in variances: 1/768 of unit-length HuBERT vectors, half of a window's, 0.02 of pixels in [0, 1].
+DISTORTIONS = {1: 1.0, 2: 0.5, 3: 0.25}
+
+
+@dataclass(frozen=True, slots=True)
+class GapConfig(GameConfig):
+    """How much may change, and how fast the penalty for more than that grows."""
+
+    adversary_steps: int = 5
+    distortion: float | None = None  # D_max in variances of the records; null: 1 for vectors, 0.5 for windows, 0.25 for images
+    penalty: float = 10.0  # ρ in the first epoch
+    penalty_growth: float = 1.5  # per epoch
+    penalty_at_most: float = 1000.0
+
+    def __post_init__(self) -> None:
+        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if self.distortion is not None and self.distortion <= 0:
+            raise ConfigError(f"distortion: expected above 0, or null, found {self.distortion}")
+        if self.penalty <= 0:
+            raise ConfigError(f"penalty: expected above 0, found {self.penalty}")
+        if self.penalty_growth < 1:
+            raise ConfigError(f"penalty_growth: expected at least 1, found {self.penalty_growth}")
+        if self.penalty_at_most < self.penalty:
+            raise ConfigError(f"penalty_at_most: expected at least penalty ({self.penalty}), found {self.penalty_at_most}")
+
+    def penalty_in(self, epoch: int) -> float:
+        """ρ; a bound that is kept costs nothing, however large."""
+        # By logarithms: the power itself overflows in a long training.
+        return math.exp(min(math.log(self.penalty_at_most), math.log(self.penalty) + epoch * math.log(self.penalty_growth)))
+
+
+def distortion_penalty(original: Tensor, released: Tensor, bound: float) -> Tensor:
+    """relu( mean squared difference of an entry − D_max ), of standardised records."""
+    return F.relu((released - original).square().mean() - bound)
+
+
+class Gap(AdversarialMethod[GapConfig]):
+    """−Σ_S CE_S + ρ relu( ‖x' − x‖²/dim − D_max )."""
+
+    summary: ClassVar[str] = "GAP: a generator that misleads its adversary within a bound on distortion"
+    config_type: ClassVar[type[GapConfig]] = GapConfig
+    needs: ClassVar[tuple[Role, ...]] = ("private",)
+
+    def objective(self, data: Records, setting: Setting, config: GapConfig) -> Objective:
+        del setting
+        bound = DISTORTIONS[len(data.feature_shape)] if config.distortion is None else config.distortion
+
+        def terms(move: Move) -> dict[str, Tensor]:
+            space = move.players.generator.space
+            excess = distortion_penalty(space.standard(move.original), space.standard(move.released), bound)
+            return {"private": -total(move.private_losses()), "distortion": config.penalty_in(move.epoch) * excess}
+
+        return terms
+
+
+METHOD = Gap()

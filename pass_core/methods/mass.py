@@ -1,0 +1,114 @@
+"""MaSS (Chen et al. 2024): bounds on what adversaries may and useful classifiers must know, and a contrastive loss for the rest."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from pass_core.adversarial import AdversarialMethod, Shape
+from pass_core.contrast import info_nce
+from pass_core.data import Attribute, IntArray, Records, combinations, with_role
+from pass_core.errors import ConfigError, MethodError
+from pass_core.exact import entropy
+from pass_core.game import GameConfig, Move, Objective, Players, total
+from pass_core.generators import Classifier
+from pass_core.methods.base import Setting
+from pass_core.networks import network_for
+
+EMBEDDING = 128
+
+
+@dataclass(frozen=True, slots=True)
+class MassConfig(GameConfig):
+    """The bounds, in nats, and the contrastive loss."""
+
+    private_information: float = 0.0  # m: what may be known of every private attribute
+    useful_information: float | None = None  # n: what must be known of every useful one; null: as much as can be, less `slack`
+    slack: float = 0.003
+    contrast_weight: float = 1.0
+    contrast_temperature: float = 0.07
+
+    def __post_init__(self) -> None:
+        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
+        for name in ("private_information", "slack", "contrast_weight"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
+        if self.contrast_temperature <= 0:
+            raise ConfigError(f"contrast_temperature: expected above 0, found {self.contrast_temperature}")
+
+
+def beyond(value: Tensor) -> Tensor:
+    """v² + |v| of what lies beyond a bound."""
+    return value.square() + value.abs()
+
+
+def private_term(cross_entropy: Tensor, uncertainty: float, allowed: float) -> Tensor:
+    """v = min(CE_S − H(S) + m, 0): only while the adversary knows more than m."""
+    return beyond((cross_entropy - uncertainty + allowed).clamp(max=0))
+
+
+def useful_term(cross_entropy: Tensor, uncertainty: float, wanted: float) -> Tensor:
+    """v = max(CE_U − H(U) + n, 0): only while the useful classifier knows less than n."""
+    return beyond((cross_entropy - uncertainty + wanted).clamp(min=0))
+
+
+class Mass(AdversarialMethod[MassConfig]):
+    """Σ_S v² + |v| + Σ_U v² + |v| + InfoNCE(x, x')."""
+
+    summary: ClassVar[str] = "MaSS: a generator within bounds on what adversaries and useful classifiers know"
+    config_type: ClassVar[type[MassConfig]] = MassConfig
+
+    def ally(self, shape: Shape, config: MassConfig) -> nn.Module:
+        del config
+        return Classifier(shape, network_for("auto", shape, EMBEDDING))
+
+    def pretraining_loss(self, players: Players, records: Tensor, config: MassConfig) -> dict[str, Tensor]:
+        embedded = players.ally(records)
+        return {"contrast": info_nce(embedded, embedded, config.contrast_temperature)}
+
+    def objective(self, data: Records, setting: Setting, config: MassConfig) -> Objective:
+        """Raises MethodError when the bounds exclude each other on these records."""
+        private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
+        uncertainty = {a.name: label_entropy(data.labels[a.name]) for a in private + useful}
+        wanted = {a.name: _wanted(data, a, private, config) for a in useful}
+
+        def terms(move: Move) -> dict[str, Tensor]:
+            hidden, kept = move.private_losses(), move.useful_losses()
+            allowed = config.private_information
+            contrast = info_nce(
+                move.players.ally(move.original), move.players.ally(move.released), config.contrast_temperature
+            )
+            return {
+                "private": total({name: private_term(loss, uncertainty[name], allowed) for name, loss in hidden.items()}),
+                "useful": total({name: useful_term(loss, uncertainty[name], wanted[name]) for name, loss in kept.items()}),
+                "contrast": config.contrast_weight * contrast,
+            }
+
+        return terms
+
+
+def label_entropy(labels: IntArray) -> float:
+    """Nats."""
+    return entropy(np.bincount(labels) / len(labels))
+
+
+def _wanted(data: Records, useful: Attribute, private: tuple[Attribute, ...], config: MassConfig) -> float:
+    """n: what can be known of a useful attribute while only m is known of any private one is H(U|S) + m at most."""
+    labels = data.labels[useful.name]
+    most = label_entropy(labels)
+    for attribute in private:
+        other = data.labels[attribute.name]
+        conditional = label_entropy(combinations([labels, other])) - label_entropy(other)
+        most = min(most, conditional + config.private_information)
+    if config.useful_information is None:
+        return max(most - config.slack, 0.0)
+    if config.useful_information > most:
+        raise MethodError(
+            f"useful_information: expected at most {most:.4f} nats, which these records allow of {useful.name!r} while no more "
+            f"than private_information is told, found {config.useful_information}"
+        )
+    return config.useful_information
+
+
+METHOD = Mass()
