@@ -76,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What an effort changes of one method."""
+    """What an effort changes of one method or row."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +91,13 @@ class Effort:
     control: NetworkConfig  # classifiers of the original records: unprotected accuracy, and where attackers start
     attack: ProbeConfig
     pool: Mapping[str, Any] = field(default_factory=dict)
-    methods: Mapping[str, Spending] = field(default_factory=dict)
+    methods: Mapping[str, Spending] = field(default_factory=dict)  # by method or, going before it, by a row's label
+
+    def spending(self, row: Row) -> Spending:
+        """What this effort changes for a row."""
+        nothing = Spending()
+        general, own = self.methods.get(row.method, nothing), self.methods.get(row.label, nothing)
+        return Spending({**general.settings, **own.settings, **row.settings}, {**general.train, **own.train, **row.train})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,7 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
     roles: Roles | None = None
+    pools: Mapping[EffortName, Mapping[str, Any]] = field(default_factory=dict)  # what this table changes of the setup's pool
     share: float = 1.0  # of the training records, that protectors and pool come from; attackers have them all
 
     def __post_init__(self) -> None:
@@ -155,6 +162,11 @@ class Table:
         roles = row.roles or self.roles
         assert roles is not None  # noqa: S101 (checked above)
         return roles
+
+    def pool_at(self, effort: EffortName) -> dict[str, Any]:
+        """The usual pool of the rows."""
+        setup = self.the_setup()
+        return {**setup.pool, **setup.efforts[effort].pool, **self.pools.get(effort, {})}
 
     def the_setup(self) -> Setup:
         """The setup itself."""

@@ -57,23 +57,24 @@ def make_plan(
     """
     spent = table.the_setup().efforts[effort]
     numbers = tuple(range(first_seed, first_seed + (seeds or spent.seeds)))
-    rows = tuple(_planned(table, row, spent, features, numbers) for row in table.rows)
+    pool = table.pool_at(effort)
+    rows = tuple(_planned(table, row, spent, pool, features, numbers) for row in table.rows)
     return Plan(name, table, effort, numbers, features, rows)
 
 
-def _planned(table: Table, row: Row, effort: Effort, features: FeatureSet, seeds: tuple[int, ...]) -> PlannedRow:
+def _planned(
+    table: Table, row: Row, effort: Effort, usual_pool: Mapping[str, Any], features: FeatureSet, seeds: tuple[int, ...]
+) -> PlannedRow:
     where = f"row {row.label!r}"
     try:
         method = discovery.load(pass_core.methods, row.method).METHOD
     except ConfigError as error:
         return PlannedRow(row, (), str(error))
-    own = effort.methods.get(row.method)
-    settings, train = ({**own.settings}, {**own.train}) if own else ({}, {})
-    config = _configured(method.config_type, {**settings, **row.settings}, f"{where}, settings")
-    training = _configured(
-        TrainConfig, {"validation_share": 0.0, "share": table.share, **effort.train, **train, **row.train}, f"{where}, train"
-    )
-    pool = {**table.the_setup().pool, **effort.pool, **row.pool}
+    spending = effort.spending(row)
+    config = _configured(method.config_type, spending.settings, f"{where}, settings")
+    usual = {"validation_share": 0.0, "share": table.share, **effort.train}  # nothing held out, as in the paper
+    training = _configured(TrainConfig, usual | dict(spending.train), f"{where}, train")
+    pool = {**usual_pool, **row.pool}
     if pool.get("donors") == "all":
         pool["donors"] = features.train_records
     donors = _configured(PoolConfig, pool, f"{where}, pool")

@@ -96,9 +96,7 @@ def _exceptions(plan: Plan) -> Iterator[str]:
 
 
 def _pool(plan: Plan) -> str:
-    setup = plan.table.the_setup()
-    here = (setup.pool | setup.efforts[plan.effort].pool).get("donors")
-    there = (setup.pool | setup.efforts["full"].pool).get("donors")
+    here, there = (plan.table.pool_at(effort).get("donors") for effort in (plan.effort, "full"))
     usual = [row for row in plan.rows if "donors" not in row.row.pool]
     return f"Pool of {here} donors{'' if here == there else f' (paper {there})'}." if usual else ""
 
