@@ -26,12 +26,12 @@ def bench(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="T1 to T13, demo, or a YAML file; none lists them.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs, one seed: what two cores do within the hour.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from params.yaml's on. Default: the effort's.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many, from params.yaml's seed on.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = os.cpu_count() or 1,
     root: Annotated[Path, typer.Option(help="Where features and finished cells are kept.")] = Path("data/bench"),
     output: Annotated[Path | None, typer.Option("--out", help="Where tables are written. Default: tables/ in the root.")] = None,
     params: Annotated[Path, typer.Option(help="Parameter file; its folder is the project's.")] = Path("params.yaml"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: extractor.facenet.weights=FILE.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter of params.yaml.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, results only.")] = False,
 ) -> None:
     """Reproduce tables of the paper; finished cells are kept, so the same command goes on where it was stopped."""
@@ -47,7 +47,9 @@ def bench(
     with reporter(quiet) as progress:
         plans: list[Plan] = []
         for dataset, group in _by_dataset(chosen).items():
-            named = tuple(sorted({name for table in group.values() for row in table.rows for name in table.roles_of(row).names()}))
+            named = tuple(
+                sorted({name for table in group.values() for row in table.rows for name in table.roles_of(row).names()})
+            )
             features = prepare_features(dataset, named, config, root, project, progress)
             plans += [make_plan(name, table, effort, features, config.seed, seeds) for name, table in group.items()]
         store = Store(root)

@@ -180,8 +180,7 @@ def ours_beside_paper(rivals: Sequence[Rival]) -> str:
     plane = _Plane("mean NAG of private attributes", "mean NAG of useful and hidden attributes")
     points: list[tuple[float, float, str]] = []
     for rival in rivals:
-        places = [None if found is None else (plane.x(found[0]), plane.y(found[1])) for found in (rival.ours, rival.paper)]
-        ours, paper = places
+        ours, paper = (None if found is None else (plane.x(found[0]), plane.y(found[1])) for found in (rival.ours, rival.paper))
         if ours and paper:
             plane.parts.append(line(*ours, *paper, "s-dim dashed"))
         for place, found, shape, style, whose in (
@@ -191,8 +190,9 @@ def ours_beside_paper(rivals: Sequence[Rival]) -> str:
             if place and found:
                 tip = f"{rival.name}, {whose}: private {percent(found[0])}, others {percent(found[1])}"
                 plane.parts.append(marker(shape, *place, style, tip))
-        if ours or paper:
-            points.append((*(ours or paper), rival.name))  # type: ignore[misc]
+        shown = ours or paper
+        if shown:
+            points.append((*shown, rival.name))
     plane.parts += _labels(points)
     spoken = ", ".join(f"{r.name} private {percent(r.ours[0])} others {percent(r.ours[1])}" for r in rivals[:12] if r.ours)
     return plane.drawn(f"Privacy against utility, ours and the paper's: {spoken}.")

@@ -1,4 +1,4 @@
-"""From cells to a table: NAG per seed, clipped at zero, then mean and sample standard deviation; the paper's beside it. Per cent."""
+"""From cells to a table, in per cent: NAG per seed, clipped at zero, then mean and sample deviation; the paper's beside it."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.metrics import mean_nag, nag
 from tasks.tables.cells import CellResult
-from tasks.tables.definition import MNAG, Column, Printed, Row, Table
+from tasks.tables.definition import MNAG, Column, Printed, Source, Table
 from tasks.tables.measure import Told
 from tasks.tables.plan import Plan, PlannedRow
 from tasks.tables.settings import Roles
@@ -114,9 +114,9 @@ def _row(table: Table, planned: PlannedRow, results: list[CellResult]) -> Filled
     row, roles, columns = planned.row, table.roles_of(planned.row), table.parsed_columns()
     problem = planned.problem or next((result.problem for result in results if result.problem), None)
     told = {} if problem else {name: [result.attributes[name] for result in results] for name in roles.names()}
-    printed = [Printed.parse(text) for text in row.paper] or [None] * len(columns)
+    printed: list[Printed | None] = [Printed.parse(text) for text in row.paper]
     entries = []
-    for column, paper in zip(columns, printed, strict=True):
+    for column, paper in zip(columns, printed or [None] * len(columns), strict=True):
         if column.name == MNAG:
             values = None if problem else seed_mnags(told, columns, roles)
             entries.append(Entry(column, None, summarise(values) if values else None, paper))
@@ -147,13 +147,14 @@ def seed_mnags(told: dict[str, list[Told]], columns: Sequence[Column], roles: Ro
 
 
 def _figure(told: list[Told], column: Column) -> Figure | None:
-    accuracy = {
+    sources: dict[Source, Callable[[Told], float | None]] = {
         "attacker": lambda one: one.attacker,
         "protector": lambda one: one.protector,
         "un-finetuned": lambda one: one.unfinetuned,
-    }[column.source]
+    }
+    accuracy = sources[column.source]
     values = seed_nags(told, accuracy)
-    return None if values is None else summarise(values, [accuracy(one) for one in told])
+    return None if values is None else summarise(values, [a for one in told if (a := accuracy(one)) is not None])
 
 
 def _attacked(entries: Sequence[Entry]) -> list[Entry]:
@@ -161,11 +162,11 @@ def _attacked(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _place(values: Sequence[tuple[Role | None, float | None]]) -> Place | None:
-    private = [value for role, value in values if role == "private"]
-    others = [value for role, value in values if role != "private"]
-    if not private or not others or None in private or None in others:
+    private = [value for role, value in values if role == "private" and value is not None]
+    others = [value for role, value in values if role != "private" and value is not None]
+    if not private or not others or len(private) + len(others) < len(values):
         return None
-    return Place(statistics.mean(filter(None.__ne__, private)), statistics.mean(filter(None.__ne__, others)))  # type: ignore[type-var]
+    return Place(statistics.mean(private), statistics.mean(others))
 
 
 def _beneath(name: str, told: list[Told]) -> Beneath:
@@ -199,13 +200,3 @@ def _references(plan: Plan, results: list[CellResult]) -> tuple[ReferenceRow, ..
         ReferenceRow(label, tuple(ours(c, key) for c in columns), tuple(printed(c, values) for c in columns))
         for label, key, values in kinds
     )
-
-
-def row_of(filled: FilledTable, label: str) -> FilledRow:
-    """The row with that label."""
-    return next(row for row in filled.rows if row.label == label)
-
-
-def labelled(row: Row) -> str:
-    """A row as people read it."""
-    return row.label if row.paper else f"{row.label} (ours)"

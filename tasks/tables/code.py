@@ -39,8 +39,9 @@ def _tree(path: Path) -> ast.Module:
 @functools.cache
 def _behaviour(path: Path) -> str:
     tree = ast.parse(path.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node, clean=False):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
@@ -56,7 +57,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 def _file(module: str) -> Path | None:
     """The file of a first-party module; packages hold a docstring only."""
-    if module.split(".")[0] not in PACKAGES:
+    if module.split(".", maxsplit=1)[0] not in PACKAGES:
         return None
     path = PROJECT.joinpath(*module.split(".")).with_suffix(".py")
     return path if path.is_file() else None

@@ -41,7 +41,8 @@ class Column:
         attribute, _, by = text.partition(", ")
         sources: dict[str, Source] = {"": "attacker", "protector": "protector", "un-finetuned": "un-finetuned"}
         if by not in sources:
-            raise ConfigError(f"columns: expected ATTRIBUTE, or ATTRIBUTE followed by ', protector' or ', un-finetuned', found {text!r}")
+            expected = "ATTRIBUTE, or ATTRIBUTE followed by ', protector' or ', un-finetuned'"
+            raise ConfigError(f"columns: expected {expected}, found {text!r}")
         return cls(text, attribute, sources[by])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pass_core.errors import ConfigError, DataError
+from pass_core.errors import DataError
 from tasks.config import Config
 from tasks.lake import SPLIT, read_folder
 from tasks.layout import Layout
@@ -61,14 +61,14 @@ def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
         raw_root = raw_folder(project)
         if section.needs_raw:
             signature = _signature(raw_root / dataset, dataset)
-    modules = ("tasks.ingest", "tasks.extract", f"tasks.datasets.{section.reader or dataset}", f"tasks.extractors.{section.extractor}")
+    entries = (f"tasks.datasets.{section.reader or dataset}", f"tasks.extractors.{section.extractor}")
     recipe = {
         "section": dataclasses.asdict(section),
         "extractor": str(config.extractor.get(section.extractor)),
         "compute": dataclasses.asdict(config.compute),
         "seed": config.seed if is_generated(dataset) else None,
         "raw": signature,
-        "code": code_digest(modules),
+        "code": code_digest(("tasks.ingest", "tasks.extract", *entries)),
     }
     name = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
     return Layout(root / "data" / f"{dataset}-{name}", raw_root)

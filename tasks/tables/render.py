@@ -85,8 +85,11 @@ def comma_separated(filled: FilledTable) -> str:
     for row in filled.rows:
         for entry in row.entries:
             own, paper = entry.ours, entry.paper
-            figures = [own and own.value, own and own.deviation, own and own.accuracy]
-            figures += [paper and paper.value, paper and paper.deviation, paper and paper.accuracy, entry.difference]
+            figures = [
+                *((own.value, own.deviation, own.accuracy) if own else (None,) * 3),
+                *((paper.value, paper.deviation, paper.accuracy) if paper else (None,) * 3),
+                entry.difference,
+            ]
             told = ["" if value is None else f"{round(value, 4) + 0.0:g}" for value in figures]
             head = [plan.name, plan.effort, len(plan.seeds), row.label, row.method, entry.column.name, entry.role or ""]
             writer.writerow([*head, *told])

@@ -130,7 +130,8 @@ def _seconds(future: "Future[float]") -> float:
     try:
         return future.result()
     except BrokenProcessPool:
-        raise StageFailed("a worker of the bench died (out of memory?): run the same command again to go on, with fewer --workers") from None
+        advice = "run the same command again to go on, with fewer --workers if memory was short"
+        raise StageFailed(f"a worker of the bench died: {advice}") from None
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -172,6 +173,8 @@ def _work(cell: Cell | Control, features: FeatureSet, store: Store) -> float:
 
 
 def _finish(cell: Cell | Control, seconds: float, bench: Bench, tally: _Tally) -> None:
+    if not bench.store.has(cell):  # a worker reads the code when it starts, and names results by it
+        raise StageFailed("code changed while the bench was running: run the same command again")
     write_json(bench.store.note(cell), describe("bench", seconds))
     _record(cell, bench)
     tally.tell(cell.digest, 1.0)

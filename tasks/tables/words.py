@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tasks.tables.aggregate import Entry, Figure, FilledTable
-from tasks.tables.definition import MNAG, Printed
+from tasks.tables.definition import Printed
 from tasks.tables.plan import Plan
 
 MINUS = "\N{MINUS SIGN}"
@@ -77,10 +77,11 @@ def _effort(plan: Plan) -> str:
         return f"{here}" if here == there else f"{here} ({whose} {there})"
 
     start = "go on from classifiers of originals" if done.attack.start == "originals" else "start from scratch"
+    learning = against(done.train["epochs"], full.train["epochs"])
     return (
-        f"Effort: {plan.effort}. Protectors learn for {against(done.train['epochs'], full.train['epochs'])} epochs, attackers for "
+        f"Effort: {plan.effort}. Protectors learn for {learning} epochs, attackers for "
         f"{against(done.attack.epochs, full.attack.epochs)}, classifiers of originals for {done.control.epochs}; "
-        f"seeds: {against(len(plan.seeds), full.seeds)}. Attackers {start} and see {done.attack.draws} different releases in turn."
+        f"seeds: {against(len(plan.seeds), full.seeds)}. Attackers {start} and see {done.attack.draws} releases in turn."
     )
 
 
@@ -104,8 +105,3 @@ def _pool(plan: Plan) -> str:
 def problems(filled: FilledTable) -> list[str]:
     """Rows without figures, each with its reason."""
     return [f"{row.label}: {row.problem}" for row in filled.rows if row.problem]
-
-
-def is_summary(entry: Entry) -> bool:
-    """Whether an entry is mNAG."""
-    return entry.column.name == MNAG
