@@ -44,4 +44,5 @@ def write_table(folder: Path, name: str = "tiny", **changes: object) -> Path:
 def write_project(folder: Path) -> Path:
     """params.yaml with what a bench reads, and where it tracks."""
     tracking = {"enabled": True, "store": "mlflow", "experiment": "bench"}
-    return write_params(folder, tracking=tracking, dataset=TINY["dataset"] | {"motionsense": TINY["dataset"]["synthetic_motion"]})
+    motionsense = {"private": ["gender", "id"], "useful": ["activity"]}
+    return write_params(folder, tracking=tracking, dataset=TINY["dataset"] | {"motionsense": motionsense})
