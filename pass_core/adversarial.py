@@ -85,6 +85,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
                 raise MethodError(f"this method needs at least one {role} attribute; see the data set's section in params.yaml")
         generator = torch_generator(rng)
         data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))  # the audit takes them for strangers
+        objective = self.objective(data, setting, config)  # first of all: it may refuse the records
         features = torch.from_numpy(data.features).to(setting.device)
         names = [a.name for role in self.needs for a in with_role(setting.attributes, role)]
         labels = {name: torch.from_numpy(data.labels[name]).to(setting.device) for name in names}
@@ -95,7 +96,6 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
             self._pretrain(players, features, labels, config, training, generator)
         if self.useful_stay:
             players.useful.eval().requires_grad_(requires_grad=False)
-        objective = self.objective(data, setting, config)
         game = _Game(self, objective, players, features, labels, config, generator)
         minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator, run)
         return _fitted(players)
@@ -109,20 +109,18 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
             members.load_state_dict(_below(f"private.{k}.", state))
         return _fitted(players.to(setting.device))
 
-    def _players(
-        self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator
-    ) -> Players:
+    def _players(self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator) -> Players:
         known = {role: with_role(attributes, role) if role in self.needs else () for role in ("private", "useful")}
 
         def classifier(n_classes: int, widths: Widths) -> nn.Module:
             return Classifier(shape, network_for("auto", shape, n_classes, widths))
 
         def build() -> Players:
-            widths = self.widths(config)
+            network, widths = self.generator(shape, config), self.widths(config)
             private = {a.name: Members([classifier(a.n_classes, w) for w in widths]) for a in known["private"]}
             useful = {a.name: classifier(a.n_classes, CLASSIFIER) for a in known["useful"]}
             ally, opponent = self.ally(shape, config), self.opponent(shape, known["private"], config)
-            return Players(self.generator(shape, config), private, useful, ally, opponent)
+            return Players(network, private, useful, ally, opponent)
 
         return drawn_from(generator, build)
 
@@ -154,7 +152,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         maker = players.generator.state_dict(keep_vars=True)
         for loss, learnt, epochs in (
             (reading, readers, config.classifier_epochs(training.epochs)),
-            (repeating, maker, config.identity_epochs),
+            (repeating, maker, config.identity_epochs if players.generator.can_repeat else 0),
         ):
             if epochs:
                 pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)

@@ -124,7 +124,13 @@ class Move:
 
     @classmethod
     def make(
-        cls, players: Players, original: Tensor, released: Tensor, labels: Mapping[str, Tensor], random: torch.Generator, epoch: int
+        cls,
+        players: Players,
+        original: Tensor,
+        released: Tensor,
+        labels: Mapping[str, Tensor],
+        random: torch.Generator,
+        epoch: int,
     ) -> "Move":
         """Asks the classifiers."""
         private = {name: members.logits(released) for name, members in players.adversaries().items()}
@@ -185,4 +191,6 @@ class FittedGenerator:
     def state_dict(self) -> dict[str, Tensor]:
         generator = {f"generator.{name}": value for name, value in self.generator.state_dict().items()}
         networks = enumerate(self.private.values())
-        return generator | {f"private.{k}.{name}": value for k, network in networks for name, value in network.state_dict().items()}
+        return generator | {
+            f"private.{k}.{name}": value for k, network in networks for name, value in network.state_dict().items()
+        }

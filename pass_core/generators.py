@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ IMAGE_HALVINGS = 4
 
 
 class RecordSpace(SelfStarting):
-    """What records look like: mean and deviation of every entry of a vector, every channel of a signal or image; range; length."""
+    """What records look like: mean and deviation of every entry of a vector, every channel of another; range; length."""
 
     mean: Tensor
     deviation: Tensor
@@ -78,6 +79,8 @@ class Classifier(nn.Module):
 
 class Generator(nn.Module, ABC):
     """x' = G(x, noise), of the same shape as x."""
+
+    can_repeat: ClassVar[bool] = True  # whether it could learn to give records back
 
     def __init__(self, shape: tuple[int, ...], noise_shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""ADV, or ALR (Bertran et al. 2019): keep what a classifier of originals says of useful attributes, within a budget of leakage."""
+"""ADV, or ALR (Bertran et al. 2019): keep what a classifier says of useful attributes, within a budget of leakage."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -60,9 +60,11 @@ class SoftLevels(SelfStarting):
 class BlurDifferenceQuantise(Generator):
     """Blurs, takes differences along a window's time (images have none), and rounds to levels; draws nothing."""
 
+    can_repeat: ClassVar[bool] = False
+
     def __init__(self, shape: Shape) -> None:
         if len(shape) not in (2, 3):
-            raise MethodError(f"encoder: bdq blurs along time or space: expected windows or images, found records of shape {shape}")
+            raise MethodError(f"encoder: bdq blurs along time or space: expected windows or images, found shape {shape}")
         super().__init__(shape, (0,))
         self.levels = SoftLevels()
 
@@ -74,7 +76,8 @@ class BlurDifferenceQuantise(Generator):
             blurred = F.pad(blurred[..., 1:] - blurred[..., :-1], (1, 0))
             low, span = -span, 2 * span
         scaled = (blurred - low) / span * (LEVELS - 1)
-        return low + span * self.levels(scaled) / (LEVELS - 1)
+        rounded: Tensor = self.levels(scaled)
+        return low + span * rounded / (LEVELS - 1)
 
 
 def blur(records: Tensor) -> Tensor:

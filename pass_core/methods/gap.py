@@ -1,4 +1,4 @@
-"""GAP (Huang et al. 2018): mislead the adversary as far as a bound on the distortion allows; useful attributes are not looked at."""
+"""GAP (Huang et al. 2018): mislead the adversary as far as a bound on distortion allows; useful attributes play no part."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pass_core.errors import ConfigError
 from pass_core.game import GameConfig, Move, Objective, total
 from pass_core.methods.base import Setting
 
-# D_max by the dimensions of a record, in variances: 1/768 of unit-length HuBERT vectors, half of a window's, 0.02 of pixels in [0, 1].
+# D_max in variances, by a record's dimensions: 1/768 of unit-length HuBERT vectors, half a window's, 0.02 of pixels in [0, 1].
 DISTORTIONS = {1: 1.0, 2: 0.5, 3: 0.25}
 
 

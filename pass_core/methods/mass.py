@@ -1,4 +1,4 @@
-"""MaSS (Chen et al. 2024): bounds on what adversaries may and useful classifiers must know, and a contrastive loss for the rest."""
+"""MaSS (Chen et al. 2024): bounds on what adversaries may and useful classifiers must know, a contrastive loss for the rest."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -76,9 +76,7 @@ class Mass(AdversarialMethod[MassConfig]):
         def terms(move: Move) -> dict[str, Tensor]:
             hidden, kept = move.private_losses(), move.useful_losses()
             allowed = config.private_information
-            contrast = info_nce(
-                move.players.ally(move.original), move.players.ally(move.released), config.contrast_temperature
-            )
+            contrast = info_nce(move.players.ally(move.original), move.players.ally(move.released), config.contrast_temperature)
             return {
                 "private": total({name: private_term(loss, uncertainty[name], allowed) for name, loss in hidden.items()}),
                 "useful": total({name: useful_term(loss, uncertainty[name], wanted[name]) for name, loss in kept.items()}),

@@ -1,0 +1,55 @@
+"""DPPix (Fan 2018): means of cells with Laplace noise."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pass_core.data import FloatArray
+from pass_core.errors import ConfigError
+from pass_core.noise import NoiseMethod, ValueRange, check_epsilon, laplace
+
+
+@dataclass(frozen=True, slots=True)
+class DppixConfig:
+    """ε, of every channel, for records that differ in at most `differing` of its values."""
+
+    epsilon: float = 1.0
+    cell: int = 8  # side of a cell: pixels of an image, time points of a window, entries of a vector
+    differing: int | None = None  # m; null: a quarter of a cell, which is the usual 16 for images
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.cell < 1:
+            raise ConfigError(f"cell: expected at least 1, found {self.cell}")
+        if self.differing is not None and self.differing < 1:
+            raise ConfigError(f"differing: expected at least 1, or null, found {self.differing}")
+
+
+class Dppix(NoiseMethod[DppixConfig]):
+    """Every value of a cell becomes the cell's mean + Lap(Δ·m/(values in a cell · ε)), per channel."""
+
+    summary: ClassVar[str] = "DPPix: means of cells with Laplace noise"
+    config_type: ClassVar[type[DppixConfig]] = DppixConfig
+
+    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: np.random.Generator) -> FloatArray:
+        axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
+        differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
+        sums, counts, span = (
+            records,
+            np.ones(records.shape[1:], dtype=np.float32),
+            np.broadcast_to(values.span, records.shape[1:]),
+        )
+        for axis in axes:  # the last cells may be smaller, and their means noisier
+            starts = np.arange(0, records.shape[axis], config.cell)
+            sums = np.add.reduceat(sums, starts, axis=axis)
+            counts = np.add.reduceat(counts, starts, axis=axis - 1)
+            span = np.maximum.reduceat(span, starts, axis=axis - 1)
+        noisy: FloatArray = sums / counts + laplace(rng, sums.shape, span * differing / (counts * config.epsilon))
+        for axis in axes:
+            noisy = noisy.repeat(config.cell, axis=axis).take(range(records.shape[axis]), axis=axis)
+        return values.clip(noisy) if records.ndim == 4 else noisy
+
+
+METHOD = Dppix()

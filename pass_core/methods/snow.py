@@ -1,0 +1,39 @@
+"""Snow (John et al. 2020): a random part of the pixels becomes grey."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pass_core.data import FloatArray
+from pass_core.errors import ConfigError
+from pass_core.noise import NoiseMethod, ValueRange
+
+
+@dataclass(frozen=True, slots=True)
+class SnowConfig:
+    """δ of (0, δ)-differential privacy for one pixel: the share of pixels that stay."""
+
+    delta: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delta <= 1:
+            raise ConfigError(f"delta: expected between 0 and 1, found {self.delta}")
+
+
+class Snow(NoiseMethod[SnowConfig]):
+    """1 − δ of the pixels, or time points in all channels, or entries of a vector become grey, or the mean."""
+
+    summary: ClassVar[str] = "Snow: a random part of every record is blotted out"
+    config_type: ClassVar[type[SnowConfig]] = SnowConfig
+
+    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: np.random.Generator) -> FloatArray:
+        places = records.shape[1:] if records.ndim == 2 else records.shape[2:]
+        order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
+        snowed = order < round((1 - config.delta) * order.shape[1])
+        mask = snowed.reshape(len(records), *(() if records.ndim == 2 else (1,)), *places)
+        released: FloatArray = np.where(mask, values.middle, records).astype(np.float32)
+        return released
+
+
+METHOD = Snow()

@@ -1,0 +1,116 @@
+"""SPAct (Dave et al. 2022): keep the task and make two views of a record unlike each other; no private label is used."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pass_core.adversarial import AdversarialMethod, Shape
+from pass_core.contrast import nt_xent
+from pass_core.data import Attribute, Records, Role
+from pass_core.errors import ConfigError
+from pass_core.game import GameConfig, Move, Objective, total
+from pass_core.generators import Classifier, RecordSpace
+from pass_core.methods.base import Setting
+from pass_core.networks import network_for
+
+EMBEDDING = 128
+SMALLEST_CROP, JITTER, GREY, FLIPPED, ERASED = 0.6, 0.2, 0.1, 0.5, 0.25  # of images
+MASKED, NOISE = 0.25, 0.1  # of vectors and windows: share of entries or time points, deviations
+
+
+@dataclass(frozen=True, slots=True)
+class SpactConfig(GameConfig):
+    """How sharply views are told apart, and what their likeness weighs."""
+
+    contrast_temperature: float = 0.1
+    contrast_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if self.contrast_temperature <= 0:
+            raise ConfigError(f"contrast_temperature: expected above 0, found {self.contrast_temperature}")
+        if self.contrast_weight < 0:
+            raise ConfigError(f"contrast_weight: expected 0 or more, found {self.contrast_weight}")
+
+
+class Spact(AdversarialMethod[SpactConfig]):
+    """Σ_U CE_U − NT-Xent of two views, each changed first and then passed through the generator."""
+
+    summary: ClassVar[str] = "SPAct: a generator that keeps the task and hides which views are of one record"
+    config_type: ClassVar[type[SpactConfig]] = SpactConfig
+    needs: ClassVar[tuple[Role, ...]] = ("useful",)
+
+    def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: SpactConfig) -> nn.Module:
+        del private, config
+        return Classifier(shape, network_for("auto", shape, EMBEDDING))
+
+    def opponents_loss(self, move: Move, config: SpactConfig) -> dict[str, Tensor]:
+        with torch.no_grad():
+            first, second = _released_views(move)
+        return {"contrast": _likeness(move, first, second, config)}
+
+    def objective(self, data: Records, setting: Setting, config: SpactConfig) -> Objective:
+        del data, setting
+
+        def terms(move: Move) -> dict[str, Tensor]:
+            likeness = _likeness(move, *_released_views(move), config)
+            return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
+
+        return terms
+
+
+def _likeness(move: Move, first: Tensor, second: Tensor, config: SpactConfig) -> Tensor:
+    embed = move.players.opponent
+    return nt_xent(embed(first), embed(second), config.contrast_temperature)
+
+
+def _released_views(move: Move) -> tuple[Tensor, Tensor]:
+    network, device = move.players.generator, move.original.device
+
+    def view() -> Tensor:
+        changed = changed_view(move.original, network.space, move.random)
+        noise = torch.randn(len(changed), *network.noise_shape, generator=move.random).to(device)
+        made: Tensor = network(changed, noise)
+        return made
+
+    return view(), view()
+
+
+def changed_view(records: Tensor, space: RecordSpace, random: torch.Generator) -> Tensor:
+    """The records, each changed at random in ways that leave it recognisable."""
+    if records.ndim == 4:
+        return _changed_image(records, space, random)
+    kept = torch.rand(len(records), *(1 for _ in records.shape[1:-1]), records.shape[-1], generator=random) >= MASKED
+    noise = NOISE * torch.randn(records.shape, generator=random)
+    return space.record(space.standard(records) * kept.to(records.device) + noise.to(records.device))
+
+
+def _changed_image(images: Tensor, space: RecordSpace, random: torch.Generator) -> Tensor:
+    """Crop, flip, brightness and contrast, sometimes grey, sometimes a part erased."""
+    n, device = len(images), images.device
+
+    def uniform(low: float, high: float) -> Tensor:
+        return (low + (high - low) * torch.rand(n, generator=random)).to(device)
+
+    side = uniform(SMALLEST_CROP**0.5, 1.0)  # a crop of 60 to 100 % of the area
+    flip = torch.where(uniform(0, 1) < FLIPPED, -1.0, 1.0)
+    frames = torch.zeros(n, 2, 3, device=device)
+    frames[:, 0, 0], frames[:, 1, 1] = side * flip, side
+    frames[:, 0, 2], frames[:, 1, 2] = (1 - side) * uniform(-1, 1), (1 - side) * uniform(-1, 1)
+    grid = F.affine_grid(frames, list(images.shape), align_corners=False)
+    cropped = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    middle = cropped.mean(dim=(1, 2, 3), keepdim=True)
+    contrast, brightness = uniform(1 - JITTER, 1 + JITTER), uniform(-JITTER, JITTER) * (space.high - space.low)
+    changed = middle + contrast.view(-1, 1, 1, 1) * (cropped - middle) + brightness.view(-1, 1, 1, 1)
+    grey = changed.mean(dim=1, keepdim=True).expand_as(changed)
+    changed = torch.where((uniform(0, 1) < GREY).view(-1, 1, 1, 1), grey, changed)
+    inside = (grid - torch.stack([uniform(-1, 1), uniform(-1, 1)], dim=1)[:, None, None]).abs().amax(dim=3) < 0.25
+    erased = inside & (uniform(0, 1) < ERASED).view(-1, 1, 1)
+    changed = torch.where(erased[:, None], (space.low + space.high) / 2, changed)
+    return torch.minimum(torch.maximum(changed, space.low), space.high)
+
+
+METHOD = Spact()
