@@ -1,45 +1,75 @@
 """An audit in a few lines: for the terminal and for Prefect's artifacts."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tasks.storage import read_json
+from tasks.audit_document import read_audit
 
 
 def audit_rows(audit: Path) -> list[dict[str, str]]:
     """One row per attribute, as people read it."""
-    document = read_json(audit)
+    return _rows(read_audit(audit))
+
+
+def audit_markdown(audit: Path, report: Path) -> str:
+    """The audit as Markdown: verdict, reasons, attributes, linkage, and where the report is."""
+    document = read_audit(audit)
+    met = sum(check["passed"] for check in document["checks"])
+    lines = [
+        f"# {document['dataset']} / {document['method']}: {document['verdict'].upper()}",
+        f"mNAG {_interval(document['mnag'])}; {met} of {len(document['checks'])} checks met",
+        "",
+    ]
+    if document["basis"] == "unlabelled":
+        lines += ["**Private attributes were not attacked on these data: they carry no labels.**", ""]
+    if document["stamp"]:
+        lines += [f"The release says of itself: {document['stamp']}.", ""]
+    lines += [*[f"- {reason}" for reason in document["reasons"]], ""]
+    lines += [*_table(_rows(document)), "", linkage_line(document), "", document["not_promised"][0], "", f"Report: `{report}`"]
+    return "\n".join(lines)
+
+
+def linkage_line(document: Mapping[str, Any]) -> str:
+    """How often a release leads back to its original, and what several records of one person tell."""
+    linkage = document["linkage"]
+    if linkage is None:
+        return "Linkage was not looked at."
+    found, chance = _interval(linkage["reidentified"]), f"chance {linkage['chance']:.2%}"
+    told = [f"Linkage: {found} of releases are traced to their originals among {linkage['gallery']} ({chance})"]
+    for bundle in linkage["bundles"]:
+        if bundle["sizes"]:
+            largest = bundle["sizes"][-1]
+            told.append(
+                f"{bundle['attribute']} from {largest['records']} records of one person: "
+                f"{largest['accuracy']['value']:.1%} (guess {bundle['guess']:.1%})"
+            )
+    return "; ".join(told) + "."
+
+
+def _rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "attribute": row["name"],
             "role": row["role"],
-            "no protection": f"{row['accuracy']['unprotected']:.1%}",
-            "protected": f"{row['accuracy']['protected']:.1%}",
-            "guess": f"{row['accuracy']['majority']:.1%}",
-            "NAG": f"{row['nag']:.1%}",
-            "exact": "–" if row["nag_exact"] is None else f"{row['nag_exact']['rule']:.1%} … {row['nag_exact']['plug_in']:.1%}",
+            "no protection": f"{row['unprotected']['value']:.1%}",
+            "protected": f"{row['protected']['value']:.1%}",
+            "guess": f"{row['guess']:.1%}",
+            "NAG": f"{row['nag']['value']:.1%} ({100 * row['nag']['low']:.1f}–{row['nag']['high']:.1%})",
+            "exact": "–" if row["exact"] is None else f"{row['exact']['rule']['value']:.1%} … {row['exact']['plug_in']:.1%}",
             "verdict": row["verdict"] or "–",
         }
         for row in document["attributes"]
     ]
 
 
-def audit_markdown(audit: Path, report: Path) -> str:
-    """The audit as Markdown."""
-    document = read_json(audit)
-    rows = audit_rows(audit)
-    names = list(rows[0])
-    lines = [
-        f"# {document['dataset']} / {document['method']}: {document['verdict'].upper()}",
-        f"mNAG {document['mnag']:.1%} ({document['mnag_interval']['low']:.1%} to {document['mnag_interval']['high']:.1%})",
-        "",
-        *[f"- {reason}" for reason in document["reasons"]],
-        "",
-        f"| {' | '.join(names)} |",
-        f"|{'---|' * len(names)}",
-        *[f"| {' | '.join(row.values())} |" for row in rows],
-        "",
-        document["not_promised"],
-        "",
-        f"Report: `{report}`",
-    ]
-    return "\n".join(lines)
+def _interval(found: Mapping[str, float]) -> str:
+    return f"{found['value']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
+
+
+def _table(rows: list[dict[str, str]]) -> list[str]:
+    """Rows as a Markdown table; names of columns come from people's data and may hold its separator."""
+    if not rows:
+        return ["No attribute was attacked."]
+    cells = [[value.replace("|", "\\|") for value in row.values()] for row in rows]
+    return [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}", *[f"| {' | '.join(row)} |" for row in cells]]

@@ -1,6 +1,7 @@
 """Step audit: attacks what was released, and gives a verdict."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,8 +61,7 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     )
     write_json(io.outputs["audit"], document(findings, context))
     write_json(io.outputs["metrics"], rounded(_flat_metrics(findings)))
-    rows = [{"attribute": row.name, "role": row.role, "nag": round(row.nag.value, 6)} for row in findings.attributes]
-    pl.DataFrame(rows).write_csv(io.outputs["nag_table"])
+    _write_tables(findings, io)
     metrics = {"mnag": findings.mnag.value} | {f"nag_{_metric_name(row.name)}": row.nag.value for row in findings.attributes}
     return StepResult({"records": len(subject.test), "attacks": len(config.attacks)}, metrics, verdict=findings.verdict)
 
@@ -137,6 +137,24 @@ def _flat_metrics(findings: AuditFindings) -> dict[str, Any]:
         }
         for row in findings.attributes
     }
+
+
+def _write_tables(findings: AuditFindings, io: StepIO) -> None:
+    """What `dvc plots` draws: NAG per attribute, and what several records of one person tell, a column per attribute."""
+    nag = [{"attribute": row.name, "role": row.role, **rounded(dataclasses.asdict(row.nag))} for row in findings.attributes]
+    pl.DataFrame(nag).rename({"value": "nag"}).write_csv(io.outputs["nag_table"])
+    bundles = findings.linkage.bundles if findings.linkage else ()
+    tables = [
+        pl.DataFrame({"records": [size.records for size in bundle.sizes],
+                      bundle.attribute: [round(size.accuracy.value, 6) for size in bundle.sizes]})
+        for bundle in bundles
+    ]  # fmt: skip
+    empty = pl.DataFrame(schema={"records": pl.Int64})
+    functools.reduce(_joined, tables, empty).sort("records").write_csv(io.outputs["bundle_table"])
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    return left.join(right, on="records", how="full", coalesce=True)
 
 
 def _metric_name(attribute: str) -> str:

@@ -20,6 +20,7 @@ ARTEFACTS = {
     "audit": "audits/{dataset}/{method}/audit.json",
     "metrics": "audits/{dataset}/{method}/metrics.json",
     "nag_table": "audits/{dataset}/{method}/nag.csv",
+    "bundle_table": "audits/{dataset}/{method}/bundles.csv",
     "report": "audits/{dataset}/{method}/report",
 }
 

@@ -80,7 +80,7 @@ _TABLE = (
         lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
         sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
         inputs=("features", "pool", "model", "protected", "linkage"),
-        outputs=("audit", "metrics", "nag_table"),
+        outputs=("audit", "metrics", "nag_table", "bundle_table"),
         per_method=True,
     ),
     Step(

@@ -67,7 +67,7 @@ class _MlflowRecord(StepRecord):
 
         if "model" in outputs:
             _register(self._registered, outputs["model"])
-        for name in ("curves", "validation", "audit", "nag_table", "report"):
+        for name in ("curves", "validation", "audit", "nag_table", "bundle_table", "report"):
             if name in outputs:
                 log = mlflow.log_artifacts if outputs[name].is_dir() else mlflow.log_artifact
                 log(str(outputs[name]))

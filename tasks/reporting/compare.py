@@ -121,7 +121,7 @@ def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compare
         useful = [statistics.fmean(one.of_role("useful")) for one in group if one.of_role("private") and one.of_role("useful")]
         if len(private) > 1:
             x, y = _spread(private), _spread(useful)
-            trials.append(planes.Trial(f"mean of {method}", x.mean, y.mean, x.deviation, y.deviation))
+            trials.append(planes.Trial(f"mean of {method}", x.mean, y.mean, (x.deviation, y.deviation)))
     return trials
 
 
@@ -143,7 +143,9 @@ def _spread(values: Sequence[float]) -> Spread:
 def _linkage(members: Sequence[Compared]) -> Markup | None:
     linked = [one for one in members if one.audit["linkage"]]
     rows = [
-        intervals.Row(one.name, f"chance {svg.percent(one.audit['linkage']['chance'], 2)}", one.audit["linkage"]["reidentified"], "private")
+        intervals.Row(
+            one.name, f"chance {svg.percent(one.audit['linkage']['chance'], 2)}", one.audit["linkage"]["reidentified"], "private"
+        )
         for one in linked
     ]
     label = f"Releases traced to their originals. {intervals.spoken(rows)}"

@@ -8,6 +8,7 @@ from tasks.reporting.svg import WIDTH, Scale, figure, line, marker, path, percen
 
 SHAPES = {"private": "circle", "useful": "square", "hidden": "diamond"}
 ROW = 40.0
+MANY = 12  # attributes; of more, those that nobody judges stand apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,15 @@ def _values(row: Row) -> Iterable[float]:
 
 def _row(row: Row, scale: Scale, top: float) -> list[str]:
     middle, colour = top + 26, "dim" if row.quiet else row.role
-    parts = [text(6, top + 13, shortened(row.name, 34 - len(row.note)), "" if row.quiet else "strong", note=row.note)]
+    parts = [
+        text(
+            6,
+            top + 13,
+            shortened(row.name, int((WIDTH - 170 - 6 * len(row.note)) / 7.8)),
+            "" if row.quiet else "strong",
+            note=row.note,
+        )
+    ]
     if row.zone:
         parts.append(rect(scale(row.zone[0]), middle - 8, scale(row.zone[1]) - scale(row.zone[0]), 16, "zone"))
         limit = row.zone[1] if row.zone[0] == 0 else row.zone[0]
@@ -73,7 +82,9 @@ def _row(row: Row, scale: Scale, top: float) -> list[str]:
 
 
 def nag_of_attributes(attributes: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any]) -> str:
-    """NAG of every attribute under its worst attack."""
+    """NAG of every attribute under its worst attack; where they are many, of those that are judged."""
+    judged = [a for a in attributes if a["role"] != "hidden"]
+    attributes = judged if judged and len(attributes) > MANY else attributes
     rows = [Row(a["name"], a["role"], a["nag"], a["role"], allowed(a["role"], thresholds)) for a in attributes]
     return rows_figure(rows, "NAG of every attribute under the worst attack, with 95 % intervals. " + spoken(rows))
 

@@ -24,7 +24,7 @@ class Series:
 def growth(series: Sequence[Series], unit: str, label: str) -> str:
     """Accuracy against a number of things, with bands of 95 %; dashed: guessing."""
     numbers = sorted({number for one in series for number in one.numbers})
-    right = WIDTH - 52 - 7 * max(len(one.name) for one in series)
+    right = WIDTH - 62 - 6 * max(len(one.name) for one in series)
     x = Scale(numbers[0], max(numbers[-1], numbers[0] + 1), 44.0, right, logarithmic=True)
     y = Scale(0.0, 1.0, HEIGHT, 12.0)
     parts = []

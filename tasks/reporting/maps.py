@@ -76,7 +76,9 @@ def _shaded(
     for i, row in enumerate(matrix):
         for j, share in enumerate(row):
             shade = round(LEVELS * share / largest)
-            shades.setdefault(shade, []).append(f"M{left + j * cell:.1f} {top + i * height:.1f}h{cell:.1f}v{height:.1f}h-{cell:.1f}z")
+            shades.setdefault(shade, []).append(
+                f"M{left + j * cell:.1f} {top + i * height:.1f}h{cell:.1f}v{height:.1f}h-{cell:.1f}z"
+            )
     return [
         f'<path d="{"".join(cells)}" class="heat" fill-opacity="{0.05 + 0.95 * shade / LEVELS:.2f}"/>'
         for shade, cells in sorted(shades.items())

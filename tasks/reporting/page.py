@@ -1,9 +1,10 @@
 """audit.json, training curves and model.json to one page; every word that people read is in the templates or in words.py."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -13,17 +14,10 @@ from tasks.reporting import intervals, lines, maps, planes, svg, words
 
 def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """Figure name -> SVG; what was not looked at has none."""
-    attributes, thresholds = audit["attributes"], audit["thresholds"]
-    drawn = {}
-    if attributes:
-        drawn["nag"] = intervals.nag_of_attributes(attributes, thresholds)
-        drawn["before_and_after"] = intervals.before_and_after(attributes)
-        drawn["before_against_after"] = planes.before_against_after(attributes)
-    for row in attributes:
-        if row["role"] == "private":
-            drawn[figure_name("attacks", row["name"])] = intervals.nag_of_attacks(row, thresholds)
-    if any(group["nag"] for row in attributes for group in row["subgroups"]):
-        drawn["subgroups"] = intervals.nag_of_subgroups(attributes, thresholds, _namer(audit))
+    drawn = _attribute_figures(audit) if audit["attributes"] else {}
+    drifts = [planes.Comparison(words.demand(drift["name"], 0)[0], drift, "") for drift in words.drifts(audit)]
+    if drifts:
+        drawn["drift"] = planes.information_hills(drifts, "Drift of new records")
     comparisons = information_comparisons(audit)
     if comparisons:
         drawn["information"] = planes.information_hills(comparisons)
@@ -40,29 +34,32 @@ def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]
 
 
 def figure_name(kind: str, attribute: str) -> str:
-    """The name of an attribute's figure, which is also its file's."""
-    return f"{kind}_{quote(attribute, safe='')}"
+    """The name of an attribute's figure, which is also its file's: names of columns may hold anything."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", attribute)
+    return f"{kind}_{plain}" if plain == attribute else f"{kind}_{plain}_{sha256(attribute.encode()).hexdigest()[:6]}"
 
 
 def information_comparisons(audit: Mapping[str, Any]) -> list[planes.Comparison]:
     """Of every private attribute: itself, beside what is known, in its most suspicious subgroup, and of strangers."""
-    found = []
-    for row in audit["attributes"]:
-        if row["role"] != "private" or row["exact"] is None:
-            continue
-        found.append(planes.Comparison(row["name"], row["exact"]["information"]))
-        for known in row["side_information"]:
-            if known["information"]:
-                found.append(planes.Comparison(f"{row['name']}, when {known['known']} is known", known["information"]))
-        groups = [group for group in row["subgroups"] if group["information"]]
-        if groups:
-            worst = min(groups, key=lambda group: (group["information"]["p_value"], -group["information"]["excess"]))
-            where = words.class_name(audit, worst["attribute"], worst["label"])
-            found.append(planes.Comparison(f"{row['name']} where {where}", worst["information"]))
-    for stranger in (audit["strangers"] or {}).get("attributes", ()):
-        if stranger["information"]:
-            found.append(planes.Comparison(f"{stranger['attribute']} of strangers", stranger["information"]))
-    return found
+    found = [
+        (about, information)
+        for row in audit["attributes"]
+        if row["role"] == "private" and row["exact"]
+        for about, information in _comparisons(row, audit)
+    ]
+    strangers = (audit["strangers"] or {}).get("attributes", ())
+    found += [(f"{stranger['attribute']} of strangers", stranger["information"]) for stranger in strangers]
+    return [planes.Comparison(about, information) for about, information in found if information]
+
+
+def _comparisons(row: Mapping[str, Any], audit: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    yield row["name"], row["exact"]["information"]
+    for known in row["side_information"]:
+        yield f"{row['name']}, when {known['known']} is known", known["information"]
+    groups = [group for group in row["subgroups"] if group["information"]]
+    if groups:
+        worst = min(groups, key=lambda group: (group["information"]["p_value"], -group["information"]["excess"]))
+        yield f"{row['name']} where {words.class_name(audit, worst['attribute'], worst['label'])}", worst["information"]
 
 
 def render(
@@ -75,7 +72,7 @@ def render(
         comparisons=information_comparisons(audit),
         model=model,
         provenance=provenance,
-        expiry=words.expiry(audit, provenance),
+        validity=words.validity(audit, provenance),
         named_class=_namer(audit),
     )  # fmt: skip
 
@@ -89,7 +86,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"percent": svg.percent, "estimate": words.estimate, "nats": words.nats, "readable": words.readable, "p_value": planes.p_value}
+    made.filters |= {
+        "percent": svg.percent,
+        "estimate": words.estimate,
+        "nats": words.nats,
+        "readable": words.readable,
+        "wrappable": words.wrappable,
+        "p_value": planes.p_value,
+    }
     made.globals |= {
         "words": words,
         "maps": maps,
@@ -97,6 +101,21 @@ def environment() -> Environment:
         "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
     }
     return made
+
+
+def _attribute_figures(audit: Mapping[str, Any]) -> dict[str, str]:
+    attributes, thresholds = audit["attributes"], audit["thresholds"]
+    drawn = {
+        "nag": intervals.nag_of_attributes(attributes, thresholds),
+        "before_and_after": intervals.before_and_after(attributes),
+        "before_against_after": planes.before_against_after(attributes),
+    }
+    for row in attributes:
+        if row["role"] == "private":
+            drawn[figure_name("attacks", row["name"])] = intervals.nag_of_attacks(row, thresholds)
+    if any(group["nag"] for row in attributes for group in row["subgroups"]):
+        drawn["subgroups"] = intervals.nag_of_subgroups(attributes, thresholds, _namer(audit))
+    return drawn
 
 
 def _linkage_figures(audit: Mapping[str, Any]) -> dict[str, str]:

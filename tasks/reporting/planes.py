@@ -14,6 +14,7 @@ LABEL_PLACES = (
     (10, 4, "start"), (-10, 4, "end"), (-10, 13, "end"), (-10, -8, "end"), (10, 13, "start"), (10, -8, "start"),
     (0, -12, "middle"), (0, 20, "middle"), (-10, 24, "end"), (-10, -20, "end"), (10, -20, "start"),
 )  # fmt: skip
+TRIALS = {True: ("square", "f-useful"), False: ("circle", "f-private"), None: ("diamond", "ring s-ink")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,10 @@ class Comparison:
 
     about: str
     found: Mapping[str, Any]
+    unit: str = " nats"
 
 
-def information_hills(comparisons: Sequence[Comparison]) -> str:
+def information_hills(comparisons: Sequence[Comparison], of_what: str = "Information on private attributes") -> str:
     """Every comparison in standard deviations of its own null: a hill for chance, a point for what was found."""
     scale, row = Scale(-4.0, LARGEST_DEVIATION, 6.0, WIDTH - 8), 58.0
     bottom = row * len(comparisons) + 4
@@ -34,16 +36,18 @@ def information_hills(comparisons: Sequence[Comparison]) -> str:
     for k, comparison in enumerate(comparisons):
         top, floor, told = k * row, k * row + 48, comparison.found
         parts.append(text(6, top + 13, shortened(comparison.about, 56), "strong"))
-        parts.append(text(WIDTH - 8, top + 30, f"{told['excess']:+.5f} nats, {p_value(told['p_value'])}", "small", "end"))
+        parts.append(
+            text(WIDTH - 8, top + 30, f"{told['excess']:+.5f}{comparison.unit}, {p_value(told['p_value'])}", "small", "end")
+        )
         parts.append(line(6, floor, WIDTH - 8, floor))
         parts.append(path([(scale(z), floor - 26 * h) for z, h in hill], "hill", closed=True))
-        tip = f"found {told['found']:.5f}, chance gives {told['null_mean']:.5f} ± {told['null_deviation']:.5f} nats"
+        tip = f"found {told['found']:.5f}, chance gives {told['null_mean']:.5f} ± {told['null_deviation']:.5f}{comparison.unit}"
         z = deviations(told)
         parts.append(marker("circle", scale(z), floor - 6, "f-private", f"{comparison.about}: {tip}"))
         if z > LARGEST_DEVIATION:
             parts.append(text(scale(z) - 10, floor - 2, f"{z:.0f} deviations ▸", "small", "end"))
-    spoken = ", ".join(f"{c.about} {c.found['excess']:+.5f} nats, {p_value(c.found['p_value'])}" for c in comparisons[:12])
-    return figure(bottom + 34, f"Information on private attributes beside what chance gives: {spoken}.",
+    spoken = ", ".join(f"{c.about} {c.found['excess']:+.5f}{c.unit}, {p_value(c.found['p_value'])}" for c in comparisons[:12])
+    return figure(bottom + 34, f"{of_what} beside what chance gives: {spoken}.",
                   [*parts, text(WIDTH / 2, bottom + 30, "standard deviations above chance", "small dim", "middle")])  # fmt: skip
 
 
@@ -86,8 +90,7 @@ class Trial:
     name: str
     private: float
     useful: float
-    private_spread: float | None = None  # sample standard deviations, where several audits are joined
-    useful_spread: float | None = None
+    spread: tuple[float, float] | None = None  # their sample standard deviations, where several audits are joined
     passed: bool | None = None
 
 
@@ -95,11 +98,11 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     """Worst private NAG (across, small is good) against mean useful NAG (up, large is good).
 
     Args:
-        enlarged: show the corner of what `limits` allow, and half as much again.
+        enlarged: show the corner of what `limits` allow, and as much again.
     """
     across, up = (0.0, 1.0), (0.0, 1.0)
     if enlarged and limits:
-        across, up = (0.0, 1.5 * limits[0]), (1 - 1.5 * (1 - limits[1]), 1.0)
+        across, up = (0.0, min(1.0, 2 * limits[0])), (max(0.0, 2 * limits[1] - 1), 1.0)
         trials = [trial for trial in trials if trial.private <= across[1] and trial.useful >= up[0]]
     plane = _Plane("NAG of the worst private attribute", "mean NAG of useful attributes", across, up)
     if limits:
@@ -109,14 +112,13 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     points = []
     for trial in trials:
         x, y = plane.x(trial.private), plane.y(trial.useful)
-        if trial.private_spread is not None and trial.useful_spread is not None:
-            ends = (trial.private - trial.private_spread, trial.private + trial.private_spread)
-            plane.parts += whisker(plane.x, *ends, y, "s-ink")
-            up, down = plane.y(trial.useful + trial.useful_spread), plane.y(trial.useful - trial.useful_spread)
-            plane.parts.append(line(x, up, x, down, "s-ink whisker"))
+        if trial.spread is not None:
+            beside, above = trial.spread
+            plane.parts += whisker(plane.x, trial.private - beside, trial.private + beside, y, "s-ink")
+            plane.parts.append(line(x, plane.y(trial.useful - above), x, plane.y(trial.useful + above), "s-ink whisker"))
         tip = f"{trial.name}: private {percent(trial.private)}, useful {percent(trial.useful)}"
-        style = {True: "f-useful", False: "f-private", None: "ring s-ink"}[trial.passed]
-        plane.parts.append(marker("diamond" if trial.passed is None else "square" if trial.passed else "circle", x, y, style, tip))
+        shape, style = TRIALS[trial.passed]
+        plane.parts.append(marker(shape, x, y, style, tip))
         points.append((x, y, trial.name))
     plane.parts += _labels(points)
     spoken = ", ".join(f"{t.name} private {percent(t.private)} useful {percent(t.useful)}" for t in trials[:12])
@@ -138,8 +140,8 @@ class _Plane:
             self.parts += [
                 line(self.x(x_tick), top, self.x(x_tick), self.bottom, "grid"),
                 line(left, self.y(y_tick), right, self.y(y_tick), "grid"),
-                text(self.x(x_tick), self.bottom + 16, percent(x_tick, 0), "small dim", "middle"),
-                text(left - 6, self.y(y_tick) + 4, percent(y_tick, 0), "small dim", "end"),
+                text(self.x(x_tick), self.bottom + 16, _tick(x_tick), "small dim", "middle"),
+                text(left - 6, self.y(y_tick) + 4, _tick(y_tick), "small dim", "end"),
             ]
 
     def drawn(self, label: str) -> str:
@@ -149,6 +151,10 @@ class _Plane:
 def _roomy(reach: tuple[float, float], start: float, end: float) -> Scale:
     room = 0.05 * (reach[1] - reach[0])
     return Scale(reach[0] - room, reach[1] + room, start, end)
+
+
+def _tick(value: float) -> str:
+    return percent(value, 0 if round(100 * value, 6).is_integer() else 1)
 
 
 def _labels(points: Sequence[tuple[float, float, str]]) -> Iterable[str]:

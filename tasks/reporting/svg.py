@@ -1,7 +1,7 @@
 """Shapes of figures as SVG text: no plotting library, no network, the same bytes for the same numbers.
 
-Colours are classes of palette.css, so that a figure follows its reader's light or dark page. Figures are drawn for the width of a phone
-and set side by side where there is room.
+Colours are classes of palette.css, so that a figure follows its reader's light or dark page. Figures are drawn for the width of a
+phone and set side by side where there is room.
 """
 
 import math
@@ -25,7 +25,9 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, value = (math.log(v) for v in (self.low, self.high, value)) if self.logarithmic else (self.low, self.high, value)
+        low, high, value = (
+            (math.log(v) for v in (self.low, self.high, value)) if self.logarithmic else (self.low, self.high, value)
+        )
         share = (value - low) / ((high - low) or 1.0)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 

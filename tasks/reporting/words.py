@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from tasks.reporting.svg import NARROW_SPACE, percent
 
 ATTACKS = {
@@ -27,7 +29,16 @@ DEMANDS = {
     "membership_auc_at_most": ("Training records cannot be told from others", "AUC at most {}"),
     "reidentified_at_most": ("Releases are not traced to their originals", "at most {} of cases"),
     "replayed_seeds_at_most": ("The draws cannot be made again", "at most {} guessable seeds"),
+    "labelled_audit": ("The protector passed where labels are known", "{} failed audits"),
+    "valid_days": ("That audit is not too old", "at most {} days"),
+    "feature_drift_at_most": ("New records look like audited ones", "AUC at most {} above chance"),
+    "entropy_drift_at_most": ("New records are spread over donors as audited ones", "at most {} nats above chance"),
+    "exposure_drift_at_most": ("New records meet the same donors", "at most {} above chance"),
+    "usage_drift_at_most": ("Donors are drawn as often as they should be", "at most {} above chance"),
 }
+NUMBERS = frozenset({
+    "information_excess_at_most", "replayed_seeds_at_most", "labelled_audit", "valid_days", "entropy_drift_at_most",
+})  # limits that are no shares  # fmt: skip
 
 SHARES = frozenset({"membership_auc_at_most", "reidentified_at_most"})  # limits of figures that never exceed 1
 
@@ -62,7 +73,7 @@ def nats(value: float | None) -> str:
 def demand(name: str, limit: float) -> tuple[str, str]:
     """A threshold's title and its limit in words; a threshold unknown here keeps its own name."""
     title, told = DEMANDS.get(name, (name.replace("_", " "), "limit {}"))
-    is_share = name in DEMANDS and name not in {"information_excess_at_most", "replayed_seeds_at_most"}
+    is_share = name in DEMANDS and name not in NUMBERS
     return title, told.format(percent(limit) if is_share else _decimal(limit))
 
 
@@ -98,6 +109,17 @@ def worst_subgroup(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return min(measured, key=lambda group: group["nag"]["value"], default=None)
 
 
+def worst_downstream(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The subgroup in which a model trained on releases keeps least."""
+    measured = [group for group in row["subgroups"] if group.get("trained_on_released")]
+    return min(measured, key=lambda group: group["trained_on_released"]["value"], default=None)
+
+
+def wrappable(name: str) -> Markup:
+    """A name that may be broken after its underscores."""
+    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+
+
 def _largest(group: Mapping[str, Any]) -> Mapping[str, float]:
     """The figure of a subgroup that the verdict looks at: the one whose interval begins higher."""
     figures: Sequence[Mapping[str, float]] = [nag for nag in (group["nag"], group["exact_nag"]) if nag]
@@ -114,12 +136,18 @@ def half_of_releases(uses: Sequence[int]) -> int:
     return 0
 
 
-def expiry(audit: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> str | None:
-    """The day after which the audit is too old to rely on; None where its time is not known."""
-    time = (provenance or {}).get("audit", {}).get("time")
-    if time is None:
+def validity(audit: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    """The day of the audit and that after which it is too old to rely on; None where its time is not to be told."""
+    if provenance is None or "audit" not in provenance:
         return None
-    return (datetime.datetime.fromisoformat(time) + datetime.timedelta(days=audit["valid_days"])).date().isoformat()
+    relied_on = audit.get("unlabelled")  # records without labels: the age of the labelled audit counts
+    time = datetime.datetime.fromisoformat(relied_on["labelled_time"] if relied_on else provenance["audit"]["time"])
+    return time.date().isoformat(), (time + datetime.timedelta(days=audit["valid_days"])).date().isoformat()
+
+
+def drifts(audit: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """How far new records without labels are from those of the labelled audit; none where the audited records have labels."""
+    return list((audit.get("unlabelled") or {}).get("drift", ()))
 
 
 def key_figures(audit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -128,7 +156,9 @@ def key_figures(audit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     private = [row for row in audit["attributes"] if row["role"] == "private"]
     if private:
         row = max(private, key=lambda row: row["nag"]["high"])
-        told.append((f"Private: {row['name']}", percent(row["nag"]["value"]), f"of the advantage over guessing survives; {_range(row)}"))
+        told.append(
+            (f"Private: {row['name']}", percent(row["nag"]["value"]), f"of the advantage over guessing survives; {_range(row)}")
+        )
     useful = [row for row in audit["attributes"] if row["role"] == "useful"]
     if useful:
         row = min(useful, key=lambda row: row["nag"]["low"])

@@ -30,7 +30,11 @@ def tracked(tiny_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     base = tmp_path_factory.mktemp("tracked")
     shutil.copytree(tiny_root, base / "root")
     config = load_config(
-        write_params(base, tracking={"enabled": True, "store": "store"}), {"audit.thresholds.useful_nag_at_least": "1"}
+        write_params(
+            base,
+            tracking={"enabled": True, "store": "store"},
+            audit=TINY["audit"] | {"thresholds": {"useful_nag_at_least": {"value": 1.0, "reason": "a test's"}}},  # type: ignore[operator]
+        )
     )
     layout = Layout(base / "root")
     with track_pipeline("tiny", config.tracking, base) as parent:
@@ -94,7 +98,8 @@ def test_store_holds_json_html_and_plots_but_no_pickle_and_no_record(tracked: tu
     _, layout, base, _ = tracked
     files = [p for p in (base / "store").rglob("*") if p.is_file()]
     names = {p.name for p in files}
-    assert {"audit.json", "report.html", "nag.svg", "model.safetensors", "model.json"} <= names
+    assert {"audit.json", "nag.csv", "bundles.csv", "report.html", "nag.svg", "information.svg"} <= names
+    assert {"model.safetensors", "model.json"} <= names
     assert not [p for p in files if p.suffix in {".pkl", ".pickle", ".pt", ".parquet"}]
     table = read_folder(layout.artefact("records", KEY))
     ids = [record_id.encode() for record_id in table.column("record_id").to_pylist()]
@@ -108,10 +113,10 @@ def test_champion_is_made_by_a_passing_audit_and_unmade_by_a_failing_one(tiny_ro
     """The model comes from elsewhere (as out of DVC's cache): the audit registers it first."""
     shutil.copytree(tiny_root, tmp_path / "root")
     tracking = {"enabled": True, "store": "store"}
-    for expected, thresholds in (
-        ("champion", {"private_nag_at_most": 1.0, "useful_nag_at_least": 0.0}),
-        (None, {"private_nag_at_most": 0.0, "useful_nag_at_least": 1.0}),
-    ):
+    lenient = {"private_nag_at_most": 1.0, "useful_nag_at_least": 0.0, "information_excess_at_most": 9.0}
+    strict = {"private_nag_at_most": 0.0, "useful_nag_at_least": 1.0}
+    for expected, limits in (("champion", lenient), (None, strict)):
+        thresholds = {name: {"value": value, "reason": "a test's"} for name, value in limits.items()}
         audit = TINY["audit"] | {"thresholds": thresholds, "attacks": {"logistic_regression": {"iterations": 10}}}  # type: ignore[operator]
         config = load_config(write_params(tmp_path, tracking=tracking, audit=audit))
         run_step(STEPS["audit"], KEY, config, Layout(tmp_path / "root"), "test", store=tmp_path)
