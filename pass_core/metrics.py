@@ -11,7 +11,7 @@ from scipy import stats
 
 from pass_core.data import DoubleArray, IntArray, one_hot
 from pass_core.errors import AuditError
-from pass_core.statistics import Blocks, Estimate
+from pass_core.statistics import Blocks, Estimate, Spread
 
 # A probability below this counts as this: one certain and wrong guess does not outweigh all others.
 FLOOR = 1e-6
@@ -64,13 +64,14 @@ class Scoring:
 
     def accuracy(self, hits: DoubleArray) -> Estimate:
         """Share of hits; a hit may be a probability."""
-        return self.blocks.proportion(float(hits.mean()), self.blocks.variance(self.blocks.centred(hits, self.labels)))
+        return self.blocks.proportion(float(hits.mean()), self.blocks.spread(self.blocks.centred(hits, self.labels)))
 
     def nag_influence(self, hits: DoubleArray) -> DoubleArray:
-        """What every record adds to NAG: the hit, less the control's hit that it is normalised by."""
+        """What every record adds to NAG: the hit, less those of the control and of guessing that it is normalised by."""
         span = float(self.control.mean()) - self.majority
         ratio = (float(hits.mean()) - self.majority) / span
-        spread: DoubleArray = self.blocks.centred(hits - ratio * self.control, self.labels) / span
+        against = ratio * self.control + (1 - ratio) * (self.labels == self.guess)
+        spread: DoubleArray = self.blocks.centred(hits - against, self.labels) / span
         return spread
 
     def nag(self, hits: DoubleArray) -> Estimate:
@@ -78,9 +79,9 @@ class Scoring:
         share, unprotected = float(hits.mean()), float(self.control.mean())
         value = nag(share, self.majority, unprotected)
         span = unprotected - self.majority
-        if np.array_equal(hits, self.control):
-            return Estimate(value, value, value)  # the very same hits: 1 whatever the records
-        ends = self.blocks.proportion(share, self.blocks.variance(self.nag_influence(hits)) * span**2)
+        if any(np.array_equal(hits, same) for same in (self.control, self.labels == self.guess)):
+            return Estimate(value, value, value)  # the very same hits: 1 or 0 whatever the records
+        ends = self.blocks.proportion(share, self.blocks.spread(self.nag_influence(hits)).scaled(span))
         return Estimate(value, max(0.0, (ends.low - self.majority) / span), max(0.0, (ends.high - self.majority) / span))
 
     def balanced_accuracy(self, hits: DoubleArray) -> Estimate:
@@ -91,28 +92,51 @@ class Scoring:
         weights = 1 / np.maximum(counts, 1)[self.labels] / present.sum()
         means = np.zeros(len(counts))
         means[present] = rates
-        return self.blocks.proportion(float(rates.mean()), self.blocks.variance((hits - means[self.labels]) * weights))
+        return self.blocks.proportion(float(rates.mean()), self.blocks.spread((hits - means[self.labels]) * weights, weights))
 
     def auc(self, probabilities: DoubleArray) -> Estimate:
         """Area under the ROC curve, of each class present against the rest, averaged; 0.5 is chance, whatever the class mix."""
         classes = np.flatnonzero(np.bincount(self.labels))
-        areas, influence = [], np.zeros(len(self.labels))
+        areas, influences, weights = [], [], []
         for label in classes if len(classes) > 2 else classes[-1:]:
             positive = self.labels == label
-            area, spread = area_under_curve(probabilities[:, label], positive)
+            area, influence = area_under_curve(probabilities[:, label], positive)
             areas.append(area)
-            influence += spread
-        return self.blocks.proportion(float(np.mean(areas)), self.blocks.variance(influence / len(areas)))
+            influences.append(influence * len(positive))
+            weights.append(np.where(positive, 1 / positive.sum(), 1 / (~positive).sum()))
+        centred = self.blocks.centred(np.mean(influences, axis=0), self.labels)
+        return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)))
 
     def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
         """How much better than the training set's class shares the attack's probabilities foretell, nats per record.
 
         In expectation at most I(X';A), so a positive figure is information that this attack has really found.
         """
+        value, spread = self._gain(probabilities, prior)
+        return spread.around(value)
+
+    def gain_p_value(self, probabilities: DoubleArray, prior: DoubleArray) -> float:
+        """Probability of a gain this large when the attack foretells no better than the class shares."""
+        return self.blocks.p_value(*self._gain(probabilities, prior))
+
+    def _gain(self, probabilities: DoubleArray, prior: DoubleArray) -> tuple[float, Spread]:
+        """The mean gain and its spread."""
         rows = np.arange(len(self.labels))
         told = np.log(np.maximum(probabilities[rows, self.labels], FLOOR))
         gains = told - np.log(np.maximum(prior[self.labels], FLOOR))
-        return self.blocks.mean(float(gains.mean()), self.blocks.variance(self.blocks.centred(gains, self.labels)))
+        return float(gains.mean()), self.blocks.spread(self.blocks.centred(gains, self.labels))
+
+
+def mean_nag_estimate(
+    private: Sequence[tuple[Scoring, DoubleArray]], useful_and_hidden: Sequence[tuple[Scoring, DoubleArray]], blocks: Blocks
+) -> Estimate:
+    """mNAG of hits on the same records, each with its attribute's scoring; what attributes share of a block's luck is counted."""
+    sides = [[scoring.nag(hits).value for scoring, hits in side] for side in (private, useful_and_hidden)]
+    value = mean_nag(*sides)
+    taken, given = (
+        np.mean([scoring.nag_influence(hits) for scoring, hits in side], axis=0) for side in (private, useful_and_hidden)
+    )
+    return blocks.spread(given - taken).around(value)
 
 
 def area_under_curve(scores: DoubleArray, positive: np.ndarray) -> tuple[float, DoubleArray]:

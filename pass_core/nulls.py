@@ -7,6 +7,7 @@ where the class is the person itself; over records where they are independent. U
 is meant to tell.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -96,20 +97,29 @@ class Units:
         return len(self.strata)
 
 
-def choose_units(labels: IntArray, useful: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
+def choose_units(labels: IntArray, kept: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
     """The largest units over which dealing out these classes means something.
 
     A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering
     of the persons is the same information.
+
+    Args:
+        kept: classes that units keep, each where all records of a unit have the same: what the channel is meant to tell, and what
+            the attacker knows.
     """
-    kept = combinations(useful) if useful else np.zeros(len(labels), dtype=np.int64)
     for name, groups in (("person", persons), ("recording", blocks)):
         _, indices = np.unique(groups, return_inverse=True)
         number = int(indices.max()) + 1
         if _constant(labels, indices) and number >= 2 * len(np.unique(labels)):
-            strata = kept if _constant(kept, indices) else np.zeros_like(kept)
-            return Units(name, indices, _of_units(strata, indices))
-    return Units("record", np.arange(len(labels)), kept)
+            return Units(name, indices, _strata(kept, indices))
+    each = np.arange(len(labels))
+    return Units("record", each, _strata(kept, each))
+
+
+def _strata(kept: Sequence[IntArray], indices: IntArray) -> IntArray:
+    """(units,) the combination of those classes that units have as a whole."""
+    whole = [_of_units(classes, indices) for classes in kept if _constant(classes, indices)]
+    return combinations(whole) if whole else np.zeros(int(indices.max()) + 1, dtype=np.int64)
 
 
 def _of_units(values: IntArray, indices: IntArray) -> IntArray:
@@ -146,8 +156,9 @@ def compare_with_null(
         ]
     )  # (permutations + 1, known) masses times information
     shares = np.bincount(side, minlength=n_known) / len(side)
-    each = {k: _compared(figures[:, k] / shares[k]) for k in np.flatnonzero(shares).tolist()}
-    return _compared(figures.sum(axis=1)), each
+    dealings = _dealings(labels, units)
+    each = {k: _compared(figures[:, k] / shares[k], dealings) for k in np.flatnonzero(shares).tolist()}
+    return _compared(figures.sum(axis=1), dealings), each
 
 
 def _dealt(labels: IntArray, units: Units, rng: np.random.Generator, permutations: int, at_once: int) -> Iterator[IntArray]:
@@ -183,13 +194,25 @@ def _information(tables: DoubleArray) -> DoubleArray:
     return information
 
 
-def _compared(figures: DoubleArray) -> NullComparison:
-    """The first figure against the others."""
+def _compared(figures: DoubleArray, dealings: float) -> NullComparison:
+    """The first figure against the others; `dealings` is in how many ways classes can be dealt out at all."""
     found, null = float(figures[0]), figures[1:]
-    mean, deviation = float(null.mean()), float(null.std(ddof=1))
+    mean, deviation = float(null.mean()), float(null.std(ddof=1)) if len(null) > 1 else 0.0
     reached = int((null >= found - 1e-12).sum())
     p_value = (1 + reached) / (1 + len(null))
     if reached < RESOLVED and deviation > 1e-12:
-        # So few permutations cannot tell how rare this is; sums of squares of many small terms are close to a gamma law.
-        p_value = float(stats.gamma.sf(found, (mean / deviation) ** 2, scale=deviation**2 / mean))
+        # So few permutations cannot tell how rare this is. Sums of squares of many small terms are close to a gamma law; where a
+        # few donors or persons outweigh the others the null is more askew than that, and its own skewness counts.
+        skewness = max(2 * deviation / mean, float(stats.skew(null)))
+        p_value = max(float(stats.pearson3.sf(found, skewness, mean, deviation)), 1 / dealings)
     return NullComparison(found, mean, deviation, p_value)
+
+
+def _dealings(labels: IntArray, units: Units) -> float:
+    """The number of different ways to deal the classes out over the units."""
+    classes = _of_units(labels, units.indices)
+    logarithm = 0.0
+    for stratum in np.unique(units.strata):
+        counts = np.bincount(classes[units.strata == stratum])
+        logarithm += float(special.gammaln(counts.sum() + 1) - special.gammaln(counts + 1).sum())
+    return math.exp(min(logarithm, 700.0))  # beyond that a float ends, and no p-value is as small

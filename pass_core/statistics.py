@@ -2,14 +2,14 @@
 
 Records of one recording or person depend on each other, windows of a signal even overlap; a figure's variance is therefore
 that of the blocks' sums. All intervals are 95 % and two-sided. Proportions get Wilson's interval with the number of independent
-records that would have the same variance; anything else gets Student's.
+records that would have the same variance; anything else gets Student's. Both take their quantile from Student's law.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from pass_core.data import DoubleArray, IntArray
 
@@ -48,20 +48,26 @@ class Blocks:
     def number(self) -> int:
         return len(self.strata)
 
-    @property
-    def degrees(self) -> int:
-        """Degrees of freedom of a variance over these blocks."""
-        return max(1, self.number - len(np.unique(self.strata)))
+    def spread(self, influence: DoubleArray, weights: DoubleArray | None = None) -> "Spread":
+        """Of a figure to which record i adds `influence[i]`; influences of a stratum sum to zero.
 
-    def variance(self, influence: DoubleArray) -> float:
-        """Variance of a figure to which record i adds `influence[i]`; influences of a stratum sum to zero."""
+        A large block pulls the mean it is compared with to itself, which leaves its deviation too small: it is enlarged by the
+        block's share of its stratum. Where a few blocks outweigh the others, so few are the degrees of freedom (Satterthwaite,
+        as if records of a block were all alike).
+
+        Args:
+            weights: what a record counts in the figure; None: all the same.
+        """
         sums = np.bincount(self.indices, weights=influence, minlength=self.number)
-        total = 0.0
-        for stratum in np.unique(self.strata):
-            inside = sums[self.strata == stratum]
-            if len(inside) > 1:
-                total += len(inside) / (len(inside) - 1) * float((inside**2).sum())
-        return total
+        masses = np.bincount(self.indices, weights=weights, minlength=self.number).astype(np.float64)
+        shares = masses / np.bincount(self.strata, weights=masses)[self.strata]
+        several = shares < 1 - 1e-9
+        variance = float((sums[several] ** 2 / (1 - shares[several])).sum())
+        expected = np.bincount(self.strata, weights=masses**2)
+        held = expected > 0
+        blocks = expected[held] ** 2 / np.bincount(self.strata, weights=masses**4)[held]
+        degrees = expected.sum() ** 2 / (expected[held] ** 2 / np.maximum(blocks - 1, 1)).sum()
+        return Spread(variance, float(degrees))
 
     def centred(self, values: DoubleArray, labels: IntArray) -> DoubleArray:
         """What every record adds to the mean of `values` when the class mix is given.
@@ -76,29 +82,45 @@ class Blocks:
         centred: DoubleArray = (values - means[labels]) / len(values)
         return centred
 
-    def proportion(self, value: float, variance: float) -> Estimate:
-        """Wilson's interval of a proportion with that variance."""
+    def proportion(self, value: float, spread: "Spread") -> Estimate:
+        """Wilson's interval of a proportion."""
         # No spread seen is not no spread: count blocks, as if each were one record.
-        independent = value * (1 - value) / variance if variance > 0 and 0 < value < 1 else float(self.number)
-        return Estimate(value, *wilson(value, independent, self._quantile()))
+        seen = spread.variance > 0 and 0 < value < 1
+        independent = value * (1 - value) / spread.variance if seen else float(self.number)
+        return Estimate(value, *wilson(value, independent, spread.quantile))
 
-    def mean(self, value: float, variance: float) -> Estimate:
-        """Student's interval."""
-        reach = self._quantile() * math.sqrt(variance)
-        return Estimate(value, value - reach, value + reach)
+    def p_value(self, value: float, spread: "Spread") -> float:
+        """One-sided: of a mean this large when the truth is 0, by Student's law; by signs where no block differs from another."""
+        if spread.variance > 0:
+            return float(special.stdtr(spread.degrees, -value / math.sqrt(spread.variance)))
+        return float(0.5**self.number) if value > 0 else 1.0
 
-    def _quantile(self) -> float:
-        return float(stats.t.ppf((1 + CONFIDENCE) / 2, self.degrees))
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The variance of a figure, and how well it is known."""
+
+    variance: float
+    degrees: float  # of freedom
+
+    @property
+    def quantile(self) -> float:
+        """Of Student's law, for both ends of an interval."""
+        return float(special.stdtrit(self.degrees, (1 + CONFIDENCE) / 2))
+
+    def scaled(self, factor: float) -> "Spread":
+        """Of the figure times `factor`."""
+        return Spread(self.variance * factor**2, self.degrees)
+
+    def around(self, mean: float) -> Estimate:
+        """Student's interval of a mean."""
+        reach = self.quantile * math.sqrt(self.variance)
+        return Estimate(mean, mean - reach, mean + reach)
 
 
 def wilson(share: float, n: float, quantile: float | None = None) -> tuple[float, float]:
     """Ends of Wilson's score interval (1927) of a proportion over n independent records."""
-    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) if quantile is None else quantile
+    z = float(special.ndtri((1 + CONFIDENCE) / 2)) if quantile is None else quantile
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, centre - reach), min(1.0, centre + reach)
-
-
-def rate(hits: int, n: int) -> Estimate:
-    """A share of n independent trials with Wilson's interval."""
-    return Estimate(hits / n, *wilson(hits / n, n))

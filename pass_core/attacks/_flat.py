@@ -55,10 +55,11 @@ def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: np.random.
 
 
 def principal_components(vectors: FloatArray, components: int, rng: np.random.Generator) -> Prepare:
-    """The projection of standardised vectors onto their first principal components."""
-    number = min(components, *vectors.shape)
-    seed = int(rng.integers(2**31))
-    prepare: Prepare = make_pipeline(StandardScaler(), PCA(number, random_state=seed)).fit(vectors).transform
+    """The projection of standardised vectors onto their first principal components; short vectors are only standardised."""
+    steps = [StandardScaler()]
+    if vectors.shape[1] > components:
+        steps.append(PCA(min(components, len(vectors)), random_state=int(rng.integers(2**31))))
+    prepare: Prepare = make_pipeline(*steps).fit(vectors).transform
     return prepare
 
 

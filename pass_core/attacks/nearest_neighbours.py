@@ -18,7 +18,7 @@ class NearestNeighboursConfig:
     """`neighbours` is k."""
 
     neighbours: int = 15
-    components: int = 32
+    components: int = 64
     draws: int = 4  # releases that are stacked,
     records: int = 60_000  # so many records at most in all
 

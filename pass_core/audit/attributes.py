@@ -9,9 +9,10 @@ import numpy as np
 from pass_core.attacks.base import Adversary, Attack, AttackTask, DonorTable
 from pass_core.audit.findings import AttackFindings
 from pass_core.audit.subject import Subject
-from pass_core.data import Attribute, DoubleArray
+from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.epochs import Epoch
-from pass_core.metrics import Scoring, class_shares, hits_of, majority_class, nag
+from pass_core.errors import AuditError
+from pass_core.metrics import Scoring, class_shares, hits_of, majority_class
 from pass_core.statistics import Blocks, Estimate
 
 OnAttack = Callable[[str, Epoch], None]
@@ -37,8 +38,12 @@ class Attacked:
     findings: tuple[AttackFindings, ...]
     hits: dict[str, DoubleArray]  # attack -> (m,) 1 where it is right on what was released
     unfinetuned: Estimate  # NAG of the control, learnt on originals, on what was released
-    trained_on_released: Estimate  # NAG on originals of the control's kind of attack, learnt on what was released
+    downstream: DoubleArray  # (m,) 1 where the control's kind of attack, learnt on what was released, is right on originals
     own_adversary: Estimate | None
+
+    def strongest(self, rows: IntArray | None = None) -> str:
+        """The attack that is right most often, on all test records or on these."""
+        return max(self.hits, key=lambda name: float((self.hits[name] if rows is None else self.hits[name][rows]).mean()))
 
 
 def attack_attribute(
@@ -46,6 +51,11 @@ def attack_attribute(
 ) -> Attacked:
     """Runs all attacks on one attribute. Only which one counts as the worst is decided on test records."""
     train_labels, labels = subject.labels("train", attribute.name), subject.labels("test", attribute.name)
+    if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
+        raise AuditError(
+            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer: "
+            "nothing can be told apart; drop the attribute or split otherwise"
+        )
     originals = AttackTask(lambda _: subject.train.records.features, train_labels, attribute.n_classes)
     released = AttackTask(
         subject.released_train,
@@ -71,12 +81,17 @@ def attack_attribute(
     control = max(accuracies, key=lambda name: accuracies[name])
     scoring = Scoring(
         labels,
-        Blocks.of(subject.test.blocks, labels),
+        Blocks.of(subject.dependent(), labels),
         majority_class(train_labels),
         hits_of(on_originals[control], labels),
     )
     prior = class_shares(train_labels, attribute.n_classes)
-    nag(0.0, scoring.majority, accuracies[control])  # an attribute that originals do not tell cannot be audited
+    if accuracies[control] <= scoring.majority:
+        raise AuditError(
+            f"attribute {attribute.name!r}: expected an attack to tell it from originals, found accuracy "
+            f"{accuracies[control]:.3f} with guessing at {scoring.majority:.3f}: NAG is undefined; train the attacks longer "
+            "(audit.attacks) or drop the attribute"
+        )
     told = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
     own = subject.own_adversaries.get(attribute.name)
     return Attacked(
@@ -86,7 +101,7 @@ def attack_attribute(
         tuple(_findings(name, p, scoring, prior, accuracies.get(name)) for name, p in told.items()),
         {name: hits_of(p, labels) for name, p in told.items()},
         scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels)),
-        scoring.nag(hits_of(adversaries[control].probabilities(subject.test.records.features), labels)),
+        hits_of(adversaries[control].probabilities(subject.test.records.features), labels),
         None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels)),
     )
 
@@ -109,4 +124,5 @@ def _findings(
         scoring.auc(probabilities),
         scoring.log_loss_gain(probabilities, prior),
         unprotected,
+        scoring.gain_p_value(probabilities, prior),
     )

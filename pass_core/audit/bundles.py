@@ -104,9 +104,9 @@ def _bundles_of(
     for size, values in zip(kept, rates, strict=True):
         enough = ~np.isnan(values)
         blocks = Blocks.of(np.flatnonzero(enough), classes[met][enough])
-        variance = blocks.variance(blocks.centred(values[enough], classes[met][enough]))
-        found.append(Bundle(size, blocks.proportion(float(values[enough].mean()), variance)))
-    guess = float(np.bincount(classes[met]).max() / len(met))
+        spread = blocks.spread(blocks.centred(values[enough], classes[met][enough]))
+        found.append(Bundle(size, blocks.proportion(float(values[enough].mean()), spread)))
+    guess = float((classes[met] == prior.argmax()).mean())
     return Bundles(name, guess, len(met), tuple(found))
 
 

@@ -98,7 +98,7 @@ def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate
         return None
     value = float(hits.mean() - guessed.mean()) / span
     influence = scoring.blocks.centred(hits - guessed - value * (scoring.control - guessed), scoring.labels) / span
-    ends = scoring.blocks.mean(value, scoring.blocks.variance(influence))
+    ends = scoring.blocks.spread(influence).around(value)
     return Estimate(max(0.0, value), max(0.0, ends.low), max(0.0, ends.high))
 
 
@@ -110,7 +110,6 @@ def _subgroups(
     told: Mapping[int, Information],
     depth: Depth,
 ) -> list[Subgroup]:
-    worst = max(attacked.findings, key=lambda found: found.nag.value).name
     guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)
     found = []
     for label in range(known.n_classes):
@@ -119,17 +118,24 @@ def _subgroups(
             continue
         labels = attacked.scoring.labels[rows]
         scoring = Scoring(
-            labels, Blocks.of(subject.test.blocks[rows], labels), int(guesses[label]), attacked.scoring.control[rows]
+            labels, Blocks.of(subject.dependent()[rows], labels), int(guesses[label]), attacked.scoring.control[rows]
         )
-        telling = float(scoring.control.mean()) > scoring.majority
-        found.append(
-            Subgroup(
-                known.name,
-                label,
-                len(rows),
-                scoring.nag(attacked.hits[worst][rows]) if telling else None,
-                scoring.nag(exact_hits[rows]) if telling and exact_hits is not None else None,
-                told.get(label),
-            )
-        )
+        figures = _subgroup_nags(attacked, scoring, rows, exact_hits)
+        found.append(Subgroup(known.name, label, len(rows), *figures[:2], told.get(label), figures[2]))
     return found
+
+
+def _subgroup_nags(
+    attacked: Attacked, scoring: Scoring, rows: IntArray, exact_hits: DoubleArray | None
+) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+    """NAG of the attack that counts, of the exact attacker who knows the subgroup, and of a downstream model."""
+    if float(scoring.control.mean()) <= scoring.majority:
+        return None, None, None
+    private = attacked.attribute.role == "private"
+    # An attack may find only here what it was made for; utility is that of one model, whichever subgroup it meets.
+    counts = attacked.strongest(rows if private else None)
+    return (
+        scoring.nag(attacked.hits[counts][rows]),
+        None if exact_hits is None else scoring.nag(exact_hits[rows]),
+        None if private else scoring.nag(attacked.downstream[rows]),
+    )

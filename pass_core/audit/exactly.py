@@ -115,7 +115,8 @@ def information(
     labels = subject.labels("test", attribute.name)[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful") if a.name != attribute.name]
     side = None if known is None else subject.labels("test", known.name)[rows]
-    units = choose_units(labels, useful, test.persons[rows], test.blocks[rows])
+    kept = useful if side is None else [*useful, side]
+    units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
     whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side)
 
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}

@@ -21,6 +21,7 @@ class AttackFindings:
     auc: Estimate  # mean over classes against the rest
     log_loss_gain: Estimate  # nats per record above the class shares; negative when overconfident
     unprotected_accuracy: float | None  # the same attack on originals; None for attacks that need a pool
+    gain_p_value: float = 1.0  # of a log-loss gain as large when nothing leaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,10 @@ class Subgroup:
     attribute: str
     label: int  # its class
     records: int
-    nag: Estimate | None  # of the attribute's worst attack; None where originals tell nothing in this subgroup
+    nag: Estimate | None  # private: of the worst attack in here; else of the attribute's best; None where originals tell nothing
     exact_nag: Estimate | None  # of the rule learnt within this subgroup; None without a pool
     information: Information | None
+    trained_on_released: Estimate | None = None  # NAG here of what is so called for the attribute; None for private ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class AttributeFindings:
     exact: ExactFindings | None
     unfinetuned: Estimate | None  # NAG of the control itself on what was released: a model nobody retrains
     own_adversary: Estimate | None  # NAG-Protector: the adversary that the protector was trained against
-    trained_on_released: Estimate | None  # NAG on *originals* of the best model trained on what was released
+    trained_on_released: Estimate | None  # NAG on *originals* of the control's kind of model, trained on what was released
     subgroups: tuple[Subgroup, ...]
     side_information: tuple[SideInformation, ...]
     verdict: Outcome | None  # None for hidden attributes, which are shown but not judged
@@ -181,7 +183,7 @@ class StrangerFindings:
     """A private attribute of people whom training never saw."""
 
     attribute: str
-    by_others: Estimate  # NAG of the rule learnt on other people
+    by_others: Estimate  # NAG of the worst attack, or of the exact rule if that is worse, learnt on other people
     by_own_half: Estimate | None  # NAG of the rule learnt on half of these very people's records; None without a pool
     information: Information | None
 
@@ -242,6 +244,7 @@ class Check:
     passed: bool
     sentence: str  # what was found and what is demanded, for people
     reason: str  # why this limit
+    attribute: str | None = None  # whose verdict it is part of
 
 
 @dataclass(frozen=True, slots=True)

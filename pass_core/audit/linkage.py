@@ -58,7 +58,7 @@ class _Gallery:
     def share(self, hits: DoubleArray) -> Estimate:
         """Their mean, with an interval by blocks."""
         influence = self.blocks.centred(hits, np.zeros(len(hits), dtype=np.int64))
-        return self.blocks.proportion(float(hits.mean()), self.blocks.variance(influence))
+        return self.blocks.proportion(float(hits.mean()), self.blocks.spread(influence))
 
     @property
     def person_chance(self) -> float:

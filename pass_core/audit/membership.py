@@ -17,7 +17,7 @@ from pass_core.audit.findings import Membership
 from pass_core.audit.subject import Part, Split, Subject, Substitution
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.metrics import area_under_curve
-from pass_core.statistics import Blocks, Estimate
+from pass_core.statistics import Blocks, Estimate, Spread
 
 RECORDS = 5000  # at most, of members and of others
 HELD_OUT = 50  # training records not learnt from, fewer of which are too few to compare with
@@ -144,12 +144,15 @@ def _scores(statistics: DoubleArray, is_member: BoolArray, first: BoolArray) -> 
 
 def _auc(scores: DoubleArray, is_member: BoolArray, first: BoolArray, blocks: IntArray) -> Estimate:
     """The halves' mean. Each half taught the other's rule, so their errors go together: deviations are averaged."""
-    areas, deviations = [], []
+    areas, spreads = [], []
     for half in (first, ~first):
         area, influence = area_under_curve(scores[half], is_member[half])
+        weights = np.where(is_member[half], 1 / is_member[half].sum(), 1 / (~is_member[half]).sum())
         areas.append(area)
-        deviations.append(Blocks.of(blocks[half], is_member[half].astype(np.int64)).variance(influence) ** 0.5)
-    return Blocks.of(blocks, is_member.astype(np.int64)).proportion(float(np.mean(areas)), float(np.mean(deviations)) ** 2)
+        spreads.append(Blocks.of(blocks[half], is_member[half].astype(np.int64)).spread(influence, weights))
+    deviation = float(np.mean([spread.variance**0.5 for spread in spreads]))
+    spread = Spread(deviation**2, sum(spread.degrees for spread in spreads))
+    return Blocks.of(blocks, is_member.astype(np.int64)).proportion(float(np.mean(areas)), spread)
 
 
 def _true_positive_rate(scores: DoubleArray, is_member: BoolArray) -> float:

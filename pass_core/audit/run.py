@@ -8,16 +8,17 @@ from pass_core.audit.attributes import Attacked, NamedAttack, OnAttack, RngFor, 
 from pass_core.audit.conditional import find_conditional
 from pass_core.audit.donors import find_donors
 from pass_core.audit.exactly import ExactPass, exact_findings, pass_exactly
-from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Replay
+from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Replay
 from pass_core.audit.linkage import find_linkage
 from pass_core.audit.membership import find_membership
 from pass_core.audit.settings import Depth, Thresholds
 from pass_core.audit.strangers import find_strangers
 from pass_core.audit.subject import Subject
 from pass_core.audit.verdict import judge
+from pass_core.data import DoubleArray
 from pass_core.epochs import Epoch
 from pass_core.errors import AuditError
-from pass_core.metrics import mean_nag
+from pass_core.metrics import Scoring, mean_nag_estimate
 from pass_core.statistics import Blocks, Estimate
 
 NOT_PROMISED = (
@@ -66,14 +67,13 @@ def run_audit(
     tell("strangers")
     strangers = find_strangers(subject, passed, attacked, depth, rng_for)
     checks = judge(rows, linkage, membership, strangers, replay, thresholds)
-    failed = {check.sentence: check for check in checks if not check.passed}
-    rows = [_judged(row, [check.about for check in failed.values()]) for row in rows]
+    reasons = tuple(check.sentence for check in checks if not check.passed)
     return AuditFindings(
-        verdict="fail" if failed else "pass",
-        reasons=tuple(failed),
+        verdict="fail" if reasons else "pass",
+        reasons=reasons,
         checks=checks,
-        mnag=_mean_nag(subject, attacked, rows),
-        attributes=tuple(rows),
+        mnag=_mean_nag(subject, attacked),
+        attributes=tuple(_judged(row, checks) for row in rows),
         channel=_channel(subject, passed),
         linkage=linkage,
         membership=membership,
@@ -107,34 +107,31 @@ def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth:
         exact=exact,
         unfinetuned=one.unfinetuned,
         own_adversary=one.own_adversary,
-        trained_on_released=one.trained_on_released,
+        trained_on_released=scoring.nag(one.downstream),
         subgroups=subgroups,
         side_information=side_information,
         verdict=None,
     )
 
 
-def _judged(row: AttributeFindings, failed: list[str]) -> AttributeFindings:
-    """With its own verdict: what fails of an attribute begins with its name."""
+def _judged(row: AttributeFindings, checks: tuple[Check, ...]) -> AttributeFindings:
+    """With its own verdict."""
     if row.role == "hidden":
         return row
-    own = any(about == row.name or about.startswith((f"{row.name} ", f"{row.name},")) for about in failed)
-    return dataclasses.replace(row, verdict="fail" if own else "pass")
+    failed = any(check.attribute == row.name and not check.passed for check in checks)
+    return dataclasses.replace(row, verdict="fail" if failed else "pass")
 
 
-def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...], rows: list[AttributeFindings]) -> Estimate:
-    """mNAG of the single attributes, by the strongest trained attack as in the paper."""
-    sides: dict[bool, list[float]] = {True: [], False: []}
-    influences: dict[bool, list[np.ndarray]] = {True: [], False: []}
-    for one, row in zip(attacked, rows, strict=True):
-        if not row.combines:
-            trained = max(one.findings, key=lambda found: found.accuracy.value)
-            sides[row.role == "private"].append(trained.nag.value)
-            influences[row.role == "private"].append(one.scoring.nag_influence(one.hits[trained.name]))
-    value = mean_nag(sides[True], sides[False])
-    influence = np.mean(influences[False], axis=0) - np.mean(influences[True], axis=0)
-    blocks = Blocks.of(subject.test.blocks, np.zeros(len(subject.test), dtype=np.int64))
-    return blocks.mean(value, blocks.variance(influence))
+def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...]) -> Estimate:
+    """mNAG of the single attributes, by the strongest trained attack as in the paper: none that looks donors up."""
+    sides: dict[bool, list[tuple[Scoring, DoubleArray]]] = {True: [], False: []}
+    for one in attacked:
+        if one.attribute.name not in subject.combines:
+            trained = [found for found in one.findings if found.unprotected_accuracy is not None]
+            strongest = max(trained, key=lambda found: found.accuracy.value).name
+            sides[one.attribute.role == "private"].append((one.scoring, one.hits[strongest]))
+    blocks = Blocks.of(subject.dependent(), np.zeros(len(subject.test), dtype=np.int64))
+    return mean_nag_estimate(sides[True], sides[False], blocks)
 
 
 def _channel(subject: Subject, passed: ExactPass | None) -> ChannelFindings | None:

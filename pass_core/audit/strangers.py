@@ -7,7 +7,7 @@ from pass_core.audit.exactly import ExactPass, described
 from pass_core.audit.findings import StrangerFindings, Strangers
 from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Subject, Substitution
-from pass_core.data import Attribute, DoubleArray, IntArray, one_hot
+from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
 from pass_core.exact import accumulate, best_rule, channel_law
 from pass_core.metrics import Scoring
 from pass_core.nulls import choose_units, compare_with_null, donor_sums
@@ -22,14 +22,16 @@ def find_strangers(
     persons = len(np.unique(subject.test.persons[rows]))
     found = []
     for one in attacked:
-        labels = subject.labels("test", one.attribute.name)[rows]
-        seen = np.isin(labels, subject.labels("train", one.attribute.name))
-        if one.attribute.role != "private" or not len(rows) or not seen.all():
-            continue  # a class that training never saw, such as the stranger's own name, cannot be guessed
-        scoring = Scoring(labels, Blocks.of(subject.test.persons[rows], labels), one.scoring.guess, one.scoring.control[rows])
-        if float(scoring.control.mean()) <= scoring.majority:
+        if one.attribute.role != "private":
             continue
-        found.append(_attribute(subject, passed, one, rows, scoring, depth, rng_for))
+        # A class that training never saw, such as the stranger's own name, cannot be guessed.
+        met = rows[np.isin(subject.labels("test", one.attribute.name)[rows], subject.labels("train", one.attribute.name))]
+        labels = subject.labels("test", one.attribute.name)[met]
+        if len(np.unique(labels)) < 2:
+            continue
+        scoring = Scoring(labels, Blocks.of(subject.test.persons[met], labels), one.scoring.guess, one.scoring.control[met])
+        if float(scoring.control.mean()) > scoring.majority:
+            found.append(_attribute(subject, passed, one, met, scoring, depth, rng_for))
     return Strangers(persons, tuple(found))
 
 
@@ -37,9 +39,11 @@ def _attribute(
     subject: Subject, passed: ExactPass | None, one: Attacked, rows: IntArray, scoring: Scoring, depth: Depth, rng_for: RngFor
 ) -> StrangerFindings:
     name = one.attribute.name
+    by_others = one.hits[one.strongest(rows)][rows]
     if passed is None or subject.substitution is None:
-        worst = max(one.findings, key=lambda found: found.nag.value).name
-        return StrangerFindings(name, scoring.nag(one.hits[worst][rows]), None, None)
+        return StrangerFindings(name, scoring.nag(by_others), None, None)
+    exactly = passed.hits[name][rows]
+    by_others = max(by_others, exactly, key=lambda hits: float(hits.mean()))
     channel = subject.substitution.channel("test", rows)
     features, persons = subject.test.records.features[rows], subject.test.persons[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
@@ -47,17 +51,15 @@ def _attribute(
     sums = donor_sums(channel, features, [persons, subject.test.blocks[rows], *useful, scoring.labels])
     comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), depth.permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
-    return StrangerFindings(name, scoring.nag(passed.hits[name][rows]), scoring.nag(half), described(comparison, units))
+    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
 
 
 def _own_half_hits(
     substitution: Substitution, attribute: Attribute, subject: Subject, rows: IntArray, rng: np.random.Generator
 ) -> DoubleArray:
     """Probability that a rule learnt on half of every stranger's records is right on the other half, both ways round."""
-    persons, labels = subject.test.persons[rows], subject.labels("test", attribute.name)[rows]
-    order = np.lexsort((rng.random(len(rows)), persons))
-    half = np.empty(len(rows), dtype=np.int64)
-    half[order] = np.arange(len(rows)) % 2
+    labels = subject.labels("test", attribute.name)[rows]
+    half = _halves(subject.test.persons[rows], subject.test.blocks[rows], rng)
     features = subject.test.records.features[rows]
     channel = substitution.channel("test", rows)
     sums = accumulate(channel, features, half * attribute.n_classes + labels, 2 * attribute.n_classes)
@@ -67,3 +69,16 @@ def _own_half_hits(
     records = np.arange(len(rows))
     hits: DoubleArray = np.where(half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels])
     return hits
+
+
+def _halves(persons: IntArray, blocks: IntArray, rng: np.random.Generator) -> IntArray:
+    """(n,) 0 or 1: half of everybody's recordings; half of the records of persons who have one recording only."""
+    recordings = combinations([persons, blocks])
+    _, first = np.unique(recordings, return_index=True)
+    several = np.isin(persons, np.flatnonzero(np.bincount(persons[first]) > 1))
+    _, units = np.unique(np.where(several, recordings, len(first) + np.arange(len(persons))), return_inverse=True)
+    _, first = np.unique(units, return_index=True)
+    order = np.lexsort((rng.random(len(first)), persons[first]))
+    half = np.empty(len(first), dtype=np.int64)
+    half[order] = np.arange(len(first)) % 2
+    return half[units]

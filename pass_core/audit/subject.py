@@ -57,6 +57,14 @@ class Subject:
         """Classes of an attribute."""
         return (self.train if split == "train" else self.test).records.labels[name]
 
+    def dependent(self) -> IntArray:
+        """(m,) test records with one number depend on each other: those of one recording; of a stranger, all of the person's.
+
+        Whoever was met in training is given; a stranger is drawn, and is read well or badly in all records alike.
+        """
+        met = np.isin(self.test.persons, self.train.persons)
+        return np.where(met, self.test.blocks, self.test.blocks.max(initial=0) + 1 + self.test.persons)
+
     def single(self, role: Role) -> tuple[Attribute, ...]:
         """The attributes of a role that are no combinations."""
         return tuple(a for a in with_role(self.attributes, role) if a.name not in self.combines)

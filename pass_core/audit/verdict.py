@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from pass_core.audit.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
 from pass_core.audit.settings import Thresholds
-from pass_core.statistics import CONFIDENCE, Estimate
+from pass_core.statistics import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +48,19 @@ def judge(
         )
     if replay is not None:
         limit = thresholds.replayed_seeds_at_most
-        told = "can be made again from a guessable seed" if replay.replayed else f"were not made from any of {replay.seeds} seeds"
-        admitted = ", as the release says itself" if replay.replayed and not replay.claimed_secret else ""
         passed = not (replay.replayed and replay.claimed_secret)
-        found = float(replay.replayed)
         checks.append(
-            Check("replayed_seeds_at_most", "draws", found, limit.value, passed, f"the draws {told}{admitted}", limit.reason)
+            Check("replayed_seeds_at_most", "draws", float(replay.replayed), limit.value, passed, _replayed(replay), limit.reason)
         )
     return tuple(checks)
+
+
+def _replayed(replay: Replay) -> str:
+    if not replay.records:
+        return "the draws are so nearly certain that trying seeds could show nothing"
+    if not replay.replayed:
+        return f"the draws were not made from any of {replay.seeds} seeds"
+    return "the draws can be made again from a guessable seed" + ("" if replay.claimed_secret else ", as the release says itself")
 
 
 def _percent(estimate: Estimate) -> str:
@@ -80,6 +83,7 @@ def _nag_checks(row: AttributeFindings, thresholds: Thresholds) -> Iterator[Chec
             figures[worst].high <= limit.value,
             f"private attribute {row.name}: NAG {_percent(figures[worst])} under {worst}, at most {limit.value:.1%} allowed",
             limit.reason,
+            row.name,
         )
         yield from _worst_subgroup(row, thresholds)
     if row.role == "useful":
@@ -92,6 +96,7 @@ def _nag_checks(row: AttributeFindings, thresholds: Thresholds) -> Iterator[Chec
             row.nag.low >= limit.value,
             f"useful attribute {row.name}: NAG {_percent(row.nag)}, at least {limit.value:.1%} demanded",
             limit.reason,
+            row.name,
         )
 
 
@@ -115,6 +120,7 @@ def _worst_subgroup(row: AttributeFindings, thresholds: Thresholds) -> Iterator[
             f"private attribute {row.name} among {subgroup.records} records of one class of {subgroup.attribute}, the worst "
             f"subgroup: NAG {_percent(nag)} under {who}, at most {limit.value:.1%} allowed, by the near end",
             limit.reason,
+            row.name,
         )
 
 
@@ -128,7 +134,7 @@ def _information_checks(
     number = sum(map(len, suspicions.values()))
     checks = []
     for row in private:
-        # Leaks first, the largest of them; without any, the least likely figure.
+        # Leaks first, the surest of them; without any, the least likely figure.
         worst = min(
             suspicions[row.name],
             key=lambda s: (not (s.p_value * number <= significance.value and s.excess > limit.value), s.p_value),
@@ -148,6 +154,7 @@ def _information_checks(
                 f"private attribute {worst.about}: the release tells {worst.excess:.5f} nats above {worst.compared}, {chance} "
                 f"(p {worst.p_value:.2g}, {number} comparisons); at most {limit.value:g} nats allowed",
                 f"{limit.reason} {significance.reason}",
+                row.name,
             )
         )
     return checks
@@ -170,6 +177,4 @@ def _suspicions(row: AttributeFindings, strangers: Strangers | None) -> Iterator
     else:
         # Without P(x'|x), what an attack has really gained in foretelling is a lower end of the information.
         for found in row.attacks:
-            spread = (found.log_loss_gain.high - found.log_loss_gain.low) / 2 / stats.norm.ppf((1 + CONFIDENCE) / 2)
-            p_value = float(stats.norm.sf(found.log_loss_gain.value / spread)) if spread > 0 else 1.0
-            yield _Suspicion(row.name, found.log_loss_gain.value, p_value, f"the class shares, by attack {found.name}")
+            yield _Suspicion(row.name, found.log_loss_gain.value, found.gain_p_value, f"the class shares, by attack {found.name}")

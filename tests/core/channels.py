@@ -1,11 +1,11 @@
 """Channels given as tables, and subjects made of them: a test writes down P(x'|x) and knows what an audit must find."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pass_core.audit.subject import Part, Split, Subject, Substitution
+from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.exact import channel_law
@@ -80,3 +80,47 @@ def normalised(table: np.ndarray) -> FloatArray:
     """Rows that sum to one."""
     rows: FloatArray = (table / table.sum(axis=1, keepdims=True)).astype(np.float32)
     return rows
+
+
+def readable(labels: IntArray, kinds: IntArray, rng: np.random.Generator) -> FloatArray:
+    """Features of records with these classes (n, attributes): the kind, for a `TableChannel`, and noisy classes for attackers."""
+    noise = rng.normal(0, 0.2, labels.shape)
+    return np.concatenate([kinds[:, None], labels + noise], axis=1).astype(np.float32)
+
+
+def part_of_kinds(
+    attributes: tuple[Attribute, ...],
+    labels: IntArray,
+    kinds: IntArray,
+    persons: IntArray,
+    blocks: IntArray,
+    rng: np.random.Generator,
+) -> Part:
+    """Readable records of these classes (n, attributes)."""
+    named = {a.name: labels[:, k].astype(np.int64) for k, a in enumerate(attributes)}
+    return Part(Records(readable(labels, kinds, rng), named), persons, blocks)
+
+
+def subject_of_kinds(
+    attributes: tuple[Attribute, ...],
+    parts: tuple[Part, Part],
+    table: FloatArray,
+    donor_labels: IntArray,
+    donor_kinds: IntArray,
+    seed: int = 0,
+) -> Subject:
+    """Readable records whose donors are drawn by P(.|kind), with the combination of their private attributes."""
+    channel = TableChannel(table, rows_at_once=1024)
+    attributes, *records, combines = with_combination(attributes, *(part.records for part in parts))
+    train, test = (replace(part, records=own) for part, own in zip(parts, records, strict=True))
+    donors = readable(donor_labels, donor_kinds, stream(seed, "donors"))
+    laws = [
+        channel_law(channel, part.records.features, part.records.labels, attributes, stream(seed, "draws", name), draws)
+        for name, part, draws in (("train", train, 2), ("test", test, 1))
+    ]
+    nobody = np.full(len(donors), -1)
+    drawn = laws[1].draws[0]
+    substitution = Substitution(lambda _split, _rows: channel, donors, nobody, nobody, laws[0], drawn, laws[0].draws[0])
+    return Subject(
+        attributes, train, test, donors[drawn], lambda draw: donors[laws[0].draws[draw % 2]], substitution, combines=combines
+    )

@@ -1,127 +1,230 @@
-"""The audit on mechanisms that leak on purpose, and on one that is private; every attack has its control."""
+"""What an audit tells beside leaks: models that nobody retrains, downstream models, own adversaries; and its errors."""
+
+import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
 
-from pass_core.attacks import logistic_regression
-from pass_core.audit import NamedAttack, Subject, Thresholds, run_audit
-from pass_core.data import Attribute, FloatArray, Records
+from pass_core.attacks import exact_bayes, logistic_regression, majority, nearest_neighbours
+from pass_core.audit.attributes import NamedAttack
+from pass_core.audit.findings import AttributeFindings, AuditFindings, Subgroup
+from pass_core.audit.run import run_audit
+from pass_core.audit.settings import Depth, Thresholds
+from pass_core.audit.subject import Subject
+from pass_core.data import Attribute, DoubleArray, FloatArray, one_hot
 from pass_core.errors import AuditError
-from pass_core.exact import channel_law
 from pass_core.randomness import stream
-from pass_core.substitution import SubstitutionChannel
+from tests.core.channels import normalised, part_of_kinds, subject_of_kinds
 
-ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b"), "useful"), Attribute("h", ("a", "b"), "hidden"))
-LINEAR = (NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig()),)
+N = 1500
+ATTRIBUTES = tuple(
+    Attribute(name, ("a", "b"), role) for name, role in (("s", "private"), ("u", "useful"), ("h", "hidden"), ("g", "hidden"))
+)
+LABELS = np.stack(np.meshgrid(*[np.arange(2)] * 4, indexing="ij"), axis=-1).reshape(-1, 4)
+DONOR_KINDS = np.repeat(np.arange(len(LABELS)), 8)
+DONORS = LABELS[DONOR_KINDS]
+S, U, H, G = (LABELS[:, None, k] for k in range(4))
+OF_S, OF_U, OF_H, OF_G = (DONORS[None, :, k] for k in range(4))
+LINEAR = NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig())
+NEIGHBOURS = NamedAttack("neighbours", nearest_neighbours.ATTACK, nearest_neighbours.NearestNeighboursConfig())
+BASELINE = NamedAttack("majority", majority.ATTACK, majority.MajorityConfig())
+EXACT = NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ExactBayesConfig())
+DEPTH = Depth(fresh_draws=2, permutations=40, bundles=(), draws=(1,), gallery=100)
 
 
-def _records(n: int, rng: np.random.Generator) -> Records:
-    labels = {a.name: rng.integers(0, 2, n) for a in ATTRIBUTES}
-    x = np.stack([2.0 * labels[a.name] - 1 for a in ATTRIBUTES], axis=1) + rng.normal(0, 0.2, (n, 3))
-    return Records(x.astype(np.float32), labels)
+def _subject(allowed: np.ndarray, attributes: tuple[Attribute, ...] = ATTRIBUTES, n: int = N, recordings: int = N) -> Subject:
+    """Records whose donors are those that `allowed` (kinds, donors) says, each as likely; everybody is in both splits."""
+    parts = []
+    for split, first in (("train", 0), ("test", N)):
+        rng = stream(1, split)
+        of_recording = rng.permutation(np.arange(recordings) % len(LABELS))
+        blocks = np.arange(n) % recordings
+        kinds = of_recording[blocks]
+        parts.append(part_of_kinds(attributes, LABELS[kinds], kinds, blocks, first + blocks, rng))
+    return subject_of_kinds(attributes, tuple(parts), normalised(allowed), DONORS, DONOR_KINDS, seed=1)
 
 
-def _audit(release, laws=None, thresholds: Thresholds = Thresholds()):  # noqa: B008 (frozen)
-    """Audits `release(records, rng) -> released features` on 2,000 + 1,000 records."""
-    train, test = _records(2000, stream(1, "train")), _records(1000, stream(1, "test"))
-    subject = Subject(
-        ATTRIBUTES,
-        train,
-        test,
-        np.arange(1000),
-        release(test, stream(1, "released test")),
-        lambda draw: release(train, stream(1, "released train", str(draw))),
-        laws(train, test) if laws else None,
+def _audit(subject: Subject, *attacks: NamedAttack) -> AuditFindings:
+    return run_audit(subject, attacks, Thresholds(), DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None)
+
+
+def _row(findings: AuditFindings, name: str) -> AttributeFindings:
+    return next(row for row in findings.attributes if row.name == name)
+
+
+@pytest.fixture(scope="module")
+def same_useful() -> AuditFindings:
+    return _audit(_subject(U == OF_U), BASELINE, LINEAR, EXACT)
+
+
+@pytest.fixture(scope="module")
+def turned_round() -> AuditFindings:
+    """Every record is replaced by one of the other useful class."""
+    return _audit(_subject(U != OF_U), BASELINE, LINEAR, EXACT)
+
+
+def test_a_model_nobody_retrains_reads_what_survived(same_useful: AuditFindings) -> None:
+    assert _row(same_useful, "u").unfinetuned.low > 0.95
+    assert _row(same_useful, "s").unfinetuned.low == 0
+    assert _row(same_useful, "s").unfinetuned.high < 0.2
+
+
+def test_a_model_that_must_be_retrained(turned_round: AuditFindings) -> None:
+    """Whoever learns from releases reads all of it; a model nobody retrains, and one used on originals, are wrong throughout."""
+    row = _row(turned_round, "u")
+    assert row.nag.low > 0.95
+    assert row.unfinetuned.high == 0
+    assert row.trained_on_released.high == 0
+
+
+def test_downstream_models_learn_from_releases_what_originals_show(same_useful: AuditFindings) -> None:
+    assert _row(same_useful, "u").trained_on_released.low > 0.9
+    assert _row(same_useful, "h").trained_on_released.high < 0.3
+
+
+def test_without_protection_all_is_as_before() -> None:
+    subject = _subject(U == OF_U)
+    released = dataclasses.replace(
+        subject,
+        released_test=subject.test.records.features,
+        released_train=lambda _: subject.train.records.features,
+        substitution=None,
     )
-    return run_audit(subject, LINEAR, thresholds, lambda *labels: stream(2, *labels), lambda _work, _epoch: None)
+    for row in _audit(released, LINEAR).attributes:
+        assert row.nag.value == row.unfinetuned.value == row.trained_on_released.value == 1
 
 
-def _donor(records: Records, rng: np.random.Generator, leak: float) -> FloatArray:
-    """A record of the same useful class; for a share `leak` of the records also of the same private class."""
-    donors = _records(400, stream(9, "pool"))
-    chosen = []
-    for leaks, s, u in zip(rng.random(len(records)) < leak, records.labels["s"], records.labels["u"], strict=True):
-        fits = (donors.labels["u"] == u) & ((donors.labels["s"] == s) | (not leaks))
-        chosen.append(rng.choice(np.flatnonzero(fits)))
-    return donors.features[chosen]
+def test_utility_lost_in_one_subgroup_is_shown() -> None:
+    """Records of one hidden class in two keep that class, and lose the useful one."""
+    findings = _audit(_subject((H == OF_H) & ((U == OF_U) | (H == 1))), NEIGHBOURS)
+    useful = _row(findings, "u")
+    groups = {group.label: group for group in useful.subgroups if group.attribute == "h"}
+    assert groups[0].nag.low > 0.9
+    assert groups[1].nag.high < 0.4
+    assert groups[0].trained_on_released.low > 0.9
+    assert groups[1].trained_on_released.high < 0.4
+    assert 0.3 < useful.trained_on_released.value < 0.8
+    assert {group.attribute for group in _row(findings, "g").subgroups} == {"s", "u", "h"}  # hidden ones, too
+    assert all(group.trained_on_released is None for group in _row(findings, "s").subgroups)
 
 
-def test_private_mechanism_passes() -> None:
-    report = _audit(lambda records, rng: _donor(records, rng, leak=0.0))
-    rows = {row.name: row for row in report.attributes}
-    assert report.verdict == "pass"
-    assert report.reasons == ()
-    assert rows["s"].accuracy.unprotected > 0.95  # the attack works where nothing protects
-    assert rows["s"].nag < 0.05
-    assert rows["u"].nag > 0.95
-    assert rows["h"].nag < 0.1
-    assert [row.verdict for row in report.attributes] == ["pass", "pass", None]
-    assert report.mnag == pytest.approx((rows["u"].nag + rows["h"].nag) / 2 - rows["s"].nag)
+def test_small_subgroups_are_left_out() -> None:
+    subject = _subject(U == OF_U)
+    few = dataclasses.replace(DEPTH, subgroup_records=N)
+    findings = run_audit(subject, (LINEAR,), Thresholds(), few, lambda *labels: stream(2, *labels), lambda _work, _epoch: None)
+    assert all(row.subgroups == () for row in findings.attributes)
 
 
-def test_no_protection_fails_and_says_why() -> None:
-    report = _audit(lambda records, _rng: records.features)
-    rows = {row.name: row for row in report.attributes}
-    assert report.verdict == "fail"
-    assert rows["s"].nag == pytest.approx(1, abs=0.02)
-    assert len(report.reasons) == 1
-    assert "private attribute s: NAG" in report.reasons[0]
-    assert "at most 5.0% allowed" in report.reasons[0]
+@dataclass(frozen=True)
+class _Reads:
+    """An adversary that takes a coordinate for the class."""
+
+    coordinate: int
+
+    def probabilities(self, records: FloatArray) -> DoubleArray:
+        return one_hot((records[:, self.coordinate] > 0.5).astype(np.int64), 2)
 
 
-@pytest.mark.parametrize("leak", [0.2, 0.5])
-def test_partial_leak_is_found(leak: float) -> None:
-    report = _audit(lambda records, rng: _donor(records, rng, leak))
-    row = report.attributes[0]
-    assert report.verdict == "fail"
-    assert row.nag_interval.low <= row.nag <= row.nag_interval.high
-    assert row.nag_interval.low <= leak <= row.nag_interval.high  # NAG of this mechanism is its leak
-
-
-def test_lost_utility_fails() -> None:
-    report = _audit(lambda records, rng: rng.normal(size=records.features.shape).astype(np.float32))
-    assert report.verdict == "fail"
-    assert any("useful attribute u" in reason for reason in report.reasons)
+def test_the_protectors_own_adversary_may_be_weaker_than_the_attack() -> None:
+    """The protector was trained against an adversary who looks at the wrong coordinate: the paper's NAG-Protector is 0."""
+    subject = _subject((U == OF_U) & (S == OF_S))
+    blind, sharp = (dataclasses.replace(subject, own_adversaries={"s": _Reads(k)}) for k in (3, 1))
+    row = _row(_audit(blind, LINEAR), "s")
+    assert row.own_adversary.high < 0.2
+    assert row.nag.low > 0.9
+    assert _row(_audit(sharp, LINEAR), "s").own_adversary.low > 0.9
+    assert _row(_audit(subject, LINEAR), "s").own_adversary is None
 
 
 def test_exact_attacker_fails_what_a_weak_attack_lets_pass() -> None:
-    """A channel that codes the private bit as XOR of two coordinates: invisible to a linear attack, not to the exact one."""
-    donors = np.array([[1, 1, 1], [-1, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, -1], [-1, -1, -1], [1, -1, -1], [-1, 1, -1]])
-
-    class XorEncoder(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            same = (x[:, 0] > 0).float()[:, None] * torch.tensor([1.0, 1, 0, 0, 1, 1, 0, 0])
-            differ = (x[:, 0] <= 0).float()[:, None] * torch.tensor([0.0, 0, 1, 1, 0, 0, 1, 1])
-            useful = torch.where(x[:, 1:2] > 0, torch.tensor([1.0] * 4 + [0] * 4), torch.tensor([0.0] * 4 + [1] * 4))
-            return (same + differ) * useful
-
-    channel = SubstitutionChannel(XorEncoder(), torch.eye(8), 0.01)
-
-    def release(records: Records, rng: np.random.Generator) -> FloatArray:
-        law = channel_law(channel, records.features, records.labels, ATTRIBUTES, rng, n_draws=1)
-        return donors[law.draws[0]].astype(np.float32)
-
-    def laws(train: Records, test: Records):
-        return tuple(channel_law(channel, part.features, part.labels, ATTRIBUTES, stream(3, "law")) for part in (train, test))
-
-    weak = _audit(release)
-    assert weak.attributes[0].nag < 0.1  # the linear attack sees nothing
-    exact = _audit(release, laws)
-    assert exact.attributes[0].nag_exact.rule > 0.9
-    assert exact.attributes[0].nag_exact.plug_in >= exact.attributes[0].nag_exact.rule
-    assert exact.attributes[0].mutual_information > 0.5
-    assert exact.verdict == "fail"
-    assert any("exact attacker" in reason for reason in exact.reasons)
+    """The donors' two hidden classes, one or the other but not both, tell the private one: a linear attack cannot see it."""
+    findings = _audit(_subject((U == OF_U) & ((OF_H ^ OF_G) == S)), LINEAR)
+    row = _row(findings, "s")
+    assert all(found.nag.high < 0.2 for found in row.attacks)
+    assert row.exact.rule.low > 0.9
+    assert row.exact.rule.value <= row.exact.plug_in <= row.exact.bound
+    assert row.attack == "exact"
+    assert row.nag == row.exact.rule
+    assert row.verdict == "fail"
+    assert any("the exact attacker's rule" in reason for reason in findings.reasons)
+    # An attack that takes differences does see it, and mNAG goes by trained attacks only.
+    assert _row(_audit(_subject((U == OF_U) & ((OF_H ^ OF_G) == S)), NEIGHBOURS), "s").attacks[0].nag.low > 0.9
+    assert findings.mnag.value == pytest.approx(
+        np.mean([_row(findings, name).attacks[0].nag.value for name in "uhg"]) - row.attacks[0].nag.value
+    )
 
 
-def test_thresholds_decide() -> None:
-    lenient = _audit(lambda records, _rng: records.features, thresholds=Thresholds(private_nag_at_most=1.0))
-    assert lenient.verdict == "pass"
+def test_always_guessing_is_no_uncertain_leak() -> None:
+    """Thirty recordings: no attack's accuracy is known well, but what always guesses has NAG 0 whatever the records."""
+    findings = _audit(_subject(U == OF_U, n=600, recordings=30), BASELINE, LINEAR)
+    found = {attack.name: attack for attack in _row(findings, "s").attacks}
+    assert (found["majority"].nag.value, found["majority"].nag.high) == (0, 0)
+    assert found["linear"].accuracy.high - found["linear"].accuracy.low > 0.05
 
 
-def test_audit_without_attacks_is_refused() -> None:
-    records = _records(10, stream(1, "x"))
-    subject = Subject(ATTRIBUTES, records, records, np.arange(10), records.features, lambda _: records.features, None)
-    with pytest.raises(AuditError, match="at least one attack"):
-        run_audit(subject, (), Thresholds(), lambda *labels: stream(2, *labels), lambda _w, _e: None)
+def test_a_failure_is_that_of_its_attribute_alone() -> None:
+    named = (Attribute("age", ("a", "b"), "private"), Attribute("age group", ("a", "b"), "useful"), *ATTRIBUTES[2:])
+    findings = _audit(_subject(np.ones((16, 128)), named), LINEAR)  # any donor at all: utility is lost
+    assert [(check.attribute, check.passed) for check in findings.checks if not check.passed] == [("age group", False)]
+    assert _row(findings, "age group").verdict == "fail"
+    assert _row(findings, "age").verdict == "pass"
+
+
+def _without_pool(coordinates: DoubleArray, subject: Subject) -> FloatArray:
+    return (coordinates + stream(5, "noise", str(len(coordinates))).normal(0, 0.1, coordinates.shape)).astype(np.float32)
+
+
+def test_side_information_without_a_pool() -> None:
+    """What is released is one class or the other but not both: whoever knows one reads the other from it."""
+    subject = _subject(U == OF_U)
+
+    def released(split: str) -> FloatArray:
+        s, u, h = (subject.labels(split, name) for name in "suh")
+        return _without_pool(np.stack([s ^ h, u], axis=1).astype(np.float64), subject)
+
+    audited = dataclasses.replace(
+        subject, released_test=released("test"), released_train=lambda _: released("train"), substitution=None
+    )
+    row = _row(_audit(_same_shape(audited), LINEAR), "s")
+    assert row.nag.high < 0.2
+    side = {known.known: known for known in row.side_information}
+    assert side["h"].nag.low > 0.9
+    assert side["h"].guess == pytest.approx(0.5, abs=0.06)
+    assert side["u"].nag.high < 0.2
+    assert all(known.information is None for known in row.side_information)
+    groups: list[Subgroup] = [group for group in row.subgroups if group.attribute == "h"]
+    assert all(group.exact_nag is None for group in groups)
+
+
+def _same_shape(subject: Subject) -> Subject:
+    """Releases with as many coordinates as originals have, the missing ones 0."""
+    width = subject.test.records.features.shape[1]
+
+    def widened(records: FloatArray) -> FloatArray:
+        return np.pad(records, ((0, 0), (0, width - records.shape[1])))
+
+    return dataclasses.replace(
+        subject,
+        released_test=widened(subject.released_test),
+        released_train=lambda draw: widened(subject.released_train(draw)),
+    )
+
+
+@pytest.mark.parametrize("attacks", [(), (EXACT,)])
+def test_audit_without_an_attack_on_originals_is_refused(attacks: tuple[NamedAttack, ...]) -> None:
+    with pytest.raises(AuditError, match="needs an attack that can also be tried on originals"):
+        _audit(_subject(U == OF_U), *attacks)
+
+
+def test_attribute_of_one_class_is_named() -> None:
+    subject = _subject(U == OF_U)
+    subject.test.records.labels["s"][:] = 1
+    with pytest.raises(AuditError, match="attribute 's': expected records of at least two classes"):
+        _audit(subject, LINEAR)
+
+
+def test_attribute_that_originals_do_not_tell_is_named() -> None:
+    subject = _subject(U == OF_U)
+    with pytest.raises(AuditError, match="attribute 's': expected an attack to tell it from originals"):
+        _audit(subject, BASELINE)

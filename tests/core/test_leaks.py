@@ -10,11 +10,10 @@ from pass_core.audit.attributes import NamedAttack
 from pass_core.audit.findings import AuditFindings, Replay
 from pass_core.audit.run import run_audit
 from pass_core.audit.settings import Depth, Limit, Thresholds
-from pass_core.audit.subject import Part, Subject, Substitution, with_combination
-from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records
-from pass_core.exact import channel_law
+from pass_core.audit.subject import Part, Subject
+from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
-from tests.core.channels import TableChannel
+from tests.core.channels import part_of_kinds, subject_of_kinds
 
 N = 20_000
 ATTRIBUTES = (
@@ -30,7 +29,8 @@ ATTACKS = (
 THRESHOLDS = Thresholds()
 DEPTH = Depth(fresh_draws=2, permutations=100, bundles=(1,), draws=(1,), gallery=200)
 LABELS = np.stack(np.meshgrid(*[np.arange(a.n_classes) for a in ATTRIBUTES], indexing="ij"), axis=-1).reshape(-1, 4)
-DONORS = np.repeat(LABELS, 12, axis=0)  # 32 combinations of classes, 384 donors
+DONOR_KINDS = np.repeat(np.arange(len(LABELS)), 12)  # 32 combinations of classes, 384 donors
+DONORS = LABELS[DONOR_KINDS]
 
 
 def _kinds(rows: DoubleArray) -> FloatArray:
@@ -43,53 +43,19 @@ SAME_S = LABELS[:, None, 0] == DONORS[None, :, 0]
 SAME_XOR = (LABELS[:, 0] ^ LABELS[:, 1])[:, None] == (DONORS[:, 0] ^ DONORS[:, 1])[None, :]
 
 
-def _features(labels: IntArray, kinds: IntArray, rng: np.random.Generator) -> FloatArray:
-    """The kind, for the channel to look up, and noisy coordinates for attackers to read."""
-    noise = rng.normal(0, 0.2, (len(labels), 4))
-    return np.concatenate([kinds[:, None], labels + noise], axis=1).astype(np.float32)
-
-
-def _part(table_rows: int, leak: float, n: int, rng: np.random.Generator) -> Part:
+def _part(table_rows: int, leak: float, n: int, first: int, rng: np.random.Generator) -> Part:
     """Independent records, a share `leak` of which goes through the second half of the table."""
     kinds = rng.integers(0, len(LABELS), n)
-    labels = LABELS[kinds]
     leaking = (rng.random(n) < leak) * len(LABELS) if table_rows > len(LABELS) else 0
-    features = _features(labels, kinds + leaking, rng)
-    names = {a.name: labels[:, k].astype(np.int64) for k, a in enumerate(ATTRIBUTES)}
-    return Part(Records(features, names), np.arange(n), np.arange(n))
+    numbers = first + np.arange(n)
+    return part_of_kinds(ATTRIBUTES, LABELS[kinds], kinds + leaking, numbers, numbers, rng)
 
 
 def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float = 0.0, n: int = N, seed: int = 1) -> Subject:
     """Records whose donors are those of `usual`, for a share of them those of `leaking`."""
     table = _kinds(usual if leaking is None else np.concatenate([usual, leaking]))
-    channel = TableChannel(table, rows_at_once=1024)
-    train, test = (_part(len(table), leak, n, stream(seed, split)) for split in ("train", "test"))
-    test = dataclasses.replace(test, persons=test.persons + n, blocks=test.blocks + n)
-    attributes, train_records, test_records, combines = with_combination(ATTRIBUTES, train.records, test.records)
-    donors = _features(DONORS, np.full(len(DONORS), -1), stream(seed, "donors"))
-    laws = [
-        channel_law(channel, records.features, records.labels, attributes, stream(seed, "draws", name), draws)
-        for name, records, draws in (("train", train_records, 2), ("test", test_records, 1))
-    ]
-    drawn = laws[1].draws[0]
-    substitution = Substitution(
-        lambda _split, _rows: channel,
-        donors,
-        np.full(len(donors), -1),
-        np.full(len(donors), -1),
-        laws[0],
-        drawn,
-        laws[0].draws[0],
-    )
-    return Subject(
-        attributes,
-        dataclasses.replace(train, records=train_records),
-        dataclasses.replace(test, records=test_records),
-        donors[drawn],
-        lambda draw: donors[laws[0].draws[draw % 2]],
-        substitution,
-        combines=combines,
-    )
+    train, test = (_part(len(table), leak, n, first, stream(seed, split)) for split, first in (("train", 0), ("test", n)))
+    return subject_of_kinds(ATTRIBUTES, (train, test), table, DONORS, DONOR_KINDS, seed)
 
 
 def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = THRESHOLDS) -> AuditFindings:

@@ -1,12 +1,18 @@
-"""NAG and its intervals."""
+"""NAG and its kin against figures worked out by hand; their intervals are in test_statistics."""
 
 import numpy as np
 import pytest
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import AuditError
-from pass_core.metrics import balanced_accuracy, majority_class, mean_nag, nag
+from pass_core.metrics import Scoring, class_shares, hits_of, majority_class, mean_nag, mean_nag_estimate, nag
 from pass_core.randomness import stream
-from pass_core.statistics import BlockBootstrap, percentile_interval
+from pass_core.statistics import Blocks
+
+
+def _scoring(labels: IntArray, control: DoubleArray | None = None, guess: int = 0) -> Scoring:
+    return Scoring(labels, Blocks.of(np.arange(len(labels)), labels), guess, np.ones(len(labels)) if control is None else control)
 
 
 def test_nag_of_the_papers_figures() -> None:
@@ -23,30 +29,67 @@ def test_mean_nag_and_its_needs() -> None:
         mean_nag([], [1.0])
 
 
-def test_majority_and_balance() -> None:
-    labels = np.array([0, 0, 0, 1])
-    assert majority_class(labels) == 0
-    assert balanced_accuracy(np.zeros(4, dtype=np.int64), labels) == 0.5
+def test_mean_nag_with_its_interval() -> None:
+    labels = np.arange(200) % 2
+    scoring = _scoring(labels)
+    right, half = np.ones(200), (np.arange(200) % 8 < 6).astype(np.float64)  # accuracy 0.75 is NAG 0.5
+    told = mean_nag_estimate([(scoring, half)], [(scoring, right), (scoring, half)], scoring.blocks)
+    assert told.value == pytest.approx((1 + 0.5) / 2 - 0.5)
+    assert told.low < told.value < told.high
 
 
-def _coverage(n_blocks: int, size: int, dependent: bool, repetitions: int, rng: np.random.Generator) -> float:
-    """How often the interval holds the true NAG of 0.6 when the records of a block are all alike."""
-    truth = 0.6
-    blocks = np.repeat(np.arange(n_blocks), size) if dependent else np.arange(n_blocks * size)
-    labels = np.repeat(np.arange(n_blocks) % 2, size)
-    covered = 0
-    for _ in range(repetitions):
-        # A balanced attribute, read perfectly without protection: NAG 0.6 is accuracy 0.8, block by block.
-        hit = np.repeat(rng.random(n_blocks) < 0.5 + truth / 2, size)
-        replicates = BlockBootstrap.draw(blocks, rng, 400).nag(hit, np.ones_like(hit), labels, guess=0)
-        interval = percentile_interval(replicates)
-        covered += interval.low <= truth <= interval.high
-    return covered / repetitions
+def test_guessing_is_by_the_training_sets_majority() -> None:
+    assert majority_class(np.array([0, 0, 0, 1])) == 0
+    assert class_shares(np.array([0, 0, 0, 2]), 3) == pytest.approx([0.75, 0, 0.25])
+    labels = np.array([1, 1, 0, 1])
+    assert _scoring(labels, guess=0).majority == 0.25
+    assert hits_of(np.array([[0.4, 0.6], [0.9, 0.1]]), np.array([1, 1])).tolist() == [1.0, 0.0]
 
 
-def test_interval_covers_the_truth_when_it_knows_the_blocks_and_only_then() -> None:
-    rng = stream(1, "coverage")
-    # 95 % nominal; the percentile bootstrap of 80 blocks runs a little short. Three standard errors below 93 %.
-    assert _coverage(80, 10, dependent=True, repetitions=400, rng=rng) > 0.89
-    # The control: taking dependent records for independent ones makes it far too narrow.
-    assert _coverage(80, 10, dependent=False, repetitions=200, rng=rng) < 0.7
+def test_nag_is_one_on_originals_and_zero_below_guessing() -> None:
+    labels = np.arange(100) % 2
+    control = (np.arange(100) % 10 > 0).astype(np.float64)
+    scoring = _scoring(labels, control)
+    same = scoring.nag(control)
+    assert (same.value, same.low, same.high) == (1, 1, 1)
+    worse = scoring.nag(np.zeros(100))
+    assert (worse.value, worse.low) == (0, 0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_balanced_accuracy_and_auc_are_scikit_learns(n_classes: int) -> None:
+    rng = stream(1, "figures", str(n_classes))
+    labels = rng.choice(n_classes, 300, p=np.arange(1, n_classes + 1) / np.arange(1, n_classes + 1).sum())
+    logits = np.round(rng.normal(size=(300, n_classes)), 1)  # with ties
+    logits[np.arange(300), labels] += 0.5
+    told = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    scoring = _scoring(labels)
+    assert scoring.balanced_accuracy(hits_of(told, labels)).value == pytest.approx(
+        balanced_accuracy_score(labels, told.argmax(axis=1))
+    )
+    expected = roc_auc_score(labels, told[:, 1]) if n_classes == 2 else roc_auc_score(labels, told, multi_class="ovr")
+    assert scoring.auc(told).value == pytest.approx(expected)
+
+
+def test_rare_class_is_seen_by_balance_and_auc_when_accuracy_is_blind() -> None:
+    """80 of 100: an attack that never says the rare class but leans to it has NAG 0."""
+    labels = (np.arange(500) % 5 == 0).astype(np.int64)
+    rare = 0.2 + 0.2 * labels + stream(2, "lean").normal(0, 0.02, 500)
+    told = np.stack([1 - rare, rare], axis=1)
+    scoring = _scoring(labels)
+    assert scoring.nag(hits_of(told, labels)).value == 0
+    assert scoring.auc(told).low > 0.95
+    gain = scoring.log_loss_gain(told, class_shares(labels, 2))
+    assert gain.low > 0
+    assert scoring.gain_p_value(told, class_shares(labels, 2)) < 1e-6
+
+
+def test_gain_of_the_class_shares_is_nothing() -> None:
+    labels = np.arange(60) % 3
+    prior = np.array([0.5, 0.25, 0.25])
+    told = np.tile(prior, (60, 1))
+    gain = _scoring(labels).log_loss_gain(told, prior)
+    assert (gain.value, gain.low, gain.high) == (0, 0, 0)
+    assert _scoring(labels).gain_p_value(told, prior) == 1
+    certain_and_wrong = np.eye(3)[(labels + 1) % 3]
+    assert _scoring(labels).log_loss_gain(certain_and_wrong, prior).value == pytest.approx(np.log(1e-6 / np.cbrt(1 / 32)))

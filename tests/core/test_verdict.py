@@ -1,0 +1,148 @@
+"""The verdict's sentences: every threshold on both sides of its limit, and whose verdict a failure is."""
+
+import dataclasses
+
+import pytest
+
+from pass_core.audit.findings import (
+    AttackFindings,
+    AttributeFindings,
+    Check,
+    DonorLeakage,
+    ExactFindings,
+    Information,
+    Linkage,
+    Membership,
+    Replay,
+    SideInformation,
+    StrangerFindings,
+    Strangers,
+    Subgroup,
+)
+from pass_core.audit.settings import Limit, Thresholds
+from pass_core.audit.verdict import judge
+from pass_core.data import Role
+from pass_core.statistics import Estimate
+
+THRESHOLDS = Thresholds()
+HALF = Estimate(0.5, 0.4, 0.6)
+SILENT = Information(0.1, 0.1, 0.01, 0.5, 0.0, "person", 24)
+LEAKING = Information(0.2, 0.1, 0.01, 1e-9, 0.1, "person", 24)
+
+
+def _attack(nag: Estimate, gain: float = 0.0, p_value: float = 1.0) -> AttackFindings:
+    return AttackFindings("network", HALF, nag, HALF, HALF, Estimate(gain, gain - 1, gain + 1), 0.9, p_value)
+
+
+def _row(role: Role, nag: Estimate, name: str = "s", **changed: object) -> AttributeFindings:
+    row = AttributeFindings(
+        name, role, (), 2, 0.5, HALF, "network", HALF, "network", nag, (_attack(nag),), None, None, None, None, (), (), None
+    )
+    return dataclasses.replace(row, **changed)
+
+
+def _judge(*rows: AttributeFindings, **parts: object) -> tuple[Check, ...]:
+    given = {"linkage": None, "membership": None, "strangers": None, "replay": None, "thresholds": THRESHOLDS} | parts
+    return judge(rows, **given)
+
+
+def _one(name: str, checks: tuple[Check, ...]) -> Check:
+    return next(check for check in checks if check.name == name)
+
+
+@pytest.mark.parametrize(("high", "passed"), [(0.15, True), (0.151, False)])
+def test_private_attributes_are_judged_by_the_far_end(high: float, passed: bool) -> None:
+    check = _one("private_nag_at_most", _judge(_row("private", Estimate(0.05, 0.0, high))))
+    assert (check.passed, check.found, check.limit, check.attribute) == (passed, high, 0.15, "s")
+    assert check.sentence == (f"private attribute s: NAG 5.0% (0.0% to {high:.1%}) under attack network, at most 15.0% allowed")
+
+
+@pytest.mark.parametrize(("low", "passed"), [(0.9, True), (0.899, False)])
+def test_useful_attributes_are_judged_by_the_near_end(low: float, passed: bool) -> None:
+    check = _one("useful_nag_at_least", _judge(_row("useful", Estimate(0.95, low, 1.0), "u")))
+    assert (check.passed, check.found, check.attribute) == (passed, low, "u")
+    assert check.sentence == f"useful attribute u: NAG 95.0% ({low:.1%} to 100.0%), at least 90.0% demanded"
+
+
+def test_hidden_attributes_are_not_judged() -> None:
+    assert _judge(_row("hidden", Estimate(1.0, 1.0, 1.0))) == ()
+
+
+def test_the_worst_subgroup_is_judged_by_the_near_end() -> None:
+    groups = (
+        Subgroup("u", 0, 300, Estimate(0.1, 0.0, 0.9), None, None),
+        Subgroup("u", 1, 200, Estimate(0.2, 0.1, 0.3), Estimate(0.3, 0.2, 0.4), None),
+    )
+    check = next(c for c in _judge(_row("private", Estimate(0, 0, 0), subgroups=groups)) if "subgroup" in c.about)
+    assert (check.passed, check.found, check.attribute) == (False, 0.2, "s")
+    assert "among 200 records of one class of u" in check.sentence
+    assert "under an attacker who knows the subgroup" in check.sentence
+
+
+def _with_gains(*gains: tuple[float, float]) -> AttributeFindings:
+    return _row("private", Estimate(0, 0, 0), attacks=tuple(_attack(Estimate(0, 0, 0), *gain) for gain in gains))
+
+
+def test_without_a_channel_the_gain_of_an_attack_is_judged() -> None:
+    assert not _one("information_excess_at_most", _judge(_with_gains((0.01, 1e-6)))).passed
+    assert _one("information_excess_at_most", _judge(_with_gains((0.01, 0.2)))).passed  # may be chance
+    assert _one("information_excess_at_most", _judge(_with_gains((1e-6, 1e-6)))).passed  # too little to matter
+    # Significance is shared: what fails alone passes among many.
+    assert not _one("information_excess_at_most", _judge(_with_gains((0.01, 0.005)))).passed
+    assert _one("information_excess_at_most", _judge(_with_gains((0.01, 0.005), *[(0.0, 1.0)] * 9))).passed
+
+
+def _exactly(information: Information, **changed: object) -> AttributeFindings:
+    exact = ExactFindings(Estimate(0, 0, 0), 0, 0, HALF, 0.5, 0.6, 0.5, information, DonorLeakage(1, 0, {}), None)
+    return _row("private", Estimate(0, 0, 0), exact=exact, **changed)
+
+
+@pytest.mark.parametrize(
+    ("row", "strangers", "about"),
+    [
+        (_exactly(LEAKING), None, "s"),
+        (
+            _exactly(SILENT, side_information=(SideInformation("u", 0.5, HALF, None, LEAKING),)),
+            None,
+            "s, when u is known",
+        ),
+        (_exactly(SILENT, subgroups=(Subgroup("u", 1, 200, None, None, LEAKING),)), None, "s in a subgroup of u"),
+        (_exactly(SILENT), Strangers(5, (StrangerFindings("s", HALF, None, LEAKING),)), "s of strangers"),
+    ],
+)
+def test_information_is_judged_wherever_it_was_found(row: AttributeFindings, strangers: Strangers | None, about: str) -> None:
+    check = _one("information_excess_at_most", _judge(row, strangers=strangers))
+    assert (check.passed, check.about, check.found, check.attribute) == (False, about, 0.1, "s")
+    assert "0.10000 nats above its null over 24 persons, more than chance (p 1e-09" in check.sentence
+    silent = _one("information_excess_at_most", _judge(_exactly(SILENT), strangers=Strangers(0, ())))
+    assert silent.passed
+    assert "no more than chance" in silent.sentence
+
+
+@pytest.mark.parametrize(("low", "passed"), [(0.59, True), (0.61, False)])
+def test_membership_and_linkage_fail_when_the_whole_interval_is_above(low: float, passed: bool) -> None:
+    found = Estimate(0.65, low, 0.7)
+    membership = Membership(100, 100, "held-out training records", found, 0.02)
+    linkage = Linkage(2000, found, 1 / 2000, "likelihood", HALF, 0.1, (), ())
+    strict = dataclasses.replace(THRESHOLDS, reidentified_at_most=Limit(0.6, "a release must not be traced"))
+    checks = _judge(membership=membership, linkage=linkage, thresholds=strict)
+    assert [check.passed for check in checks] == [passed, passed]
+    assert f"AUC 65.0% ({low:.1%} to 70.0%)" in checks[0].sentence
+    assert "among 2000 in 65.0%" in checks[1].sentence
+    assert _one("reidentified_at_most", _judge(linkage=linkage)).passed  # shown, not judged, unless somebody asks for it
+
+
+@pytest.mark.parametrize(
+    ("replay", "passed", "sentence"),
+    [
+        (Replay(64, 4096, replayed=True, claimed_secret=True), False, "can be made again from a guessable seed"),
+        (Replay(64, 4096, replayed=True, claimed_secret=False), True, "seed, as the release says itself"),
+        (Replay(64, 4096, replayed=False, claimed_secret=True), True, "were not made from any of 4096 seeds"),
+        (Replay(0, 4096, replayed=False, claimed_secret=True), True, "trying seeds could show nothing"),
+    ],
+)
+def test_replay(replay: Replay, passed: bool, sentence: str) -> None:
+    (check,) = _judge(replay=replay)
+    assert check.passed == passed
+    assert sentence in check.sentence
+    assert check.attribute is None
