@@ -7,9 +7,9 @@ python benchmarks/frontier.py show results.csv [--plot frontier.svg]
 
 DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extracted. NAG is the exact attacker's: the best rule
 donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
-I(X';S) on test records stands beside its null, the private classes dealt out anew over persons, or over recordings where the class
-is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that name a
-person.
+I(X';S) on test records stands beside its null, the private classes dealt out anew over persons, or over recordings where the
+class is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that
+name a person.
 """
 
 import argparse

@@ -160,14 +160,18 @@ def test_tables_are_listed() -> None:
 def test_missing_data_says_which_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path)
     monkeypatch.setenv("PASS_RAW_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=rf"motionsense: expected its published files in {tmp_path}/nowhere/motionsense.*PASS_RAW_DATA"):
+    with pytest.raises(
+        DataError, match=rf"motionsense: expected its published files in {tmp_path}/nowhere/motionsense.*PASS_RAW_DATA"
+    ):
         _bench(tmp_path, "T8", "--quick")
 
 
 def _started(folder: Path, table: Path) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "flows.cli", "bench", str(table), "--root", str(folder / "root"), "--workers", "2"]
     environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-    return subprocess.Popen([*command, "--params", str(folder / "params.yaml"), "--quiet"], env=environment, start_new_session=True)
+    return subprocess.Popen(
+        [*command, "--params", str(folder / "params.yaml"), "--quiet"], env=environment, start_new_session=True
+    )
 
 
 def _group(leader: int) -> Iterator[int]:
