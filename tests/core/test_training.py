@@ -15,8 +15,11 @@ from pass_core.data import Attribute, Records
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, DataError
 from pass_core.exact import channel_law, mutual_information
-from pass_core.methods import pass_substitution, transport_substitution
+from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
+from pass_core.methods.adv import AdvConfig
 from pass_core.methods.base import Method, Setting
+from pass_core.methods.gap import GapConfig
+from pass_core.methods.mass import MassConfig
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
 from pass_core.objective import Objective
 from pass_core.randomness import stream
@@ -61,10 +64,13 @@ class Remembering:
 METHODS = [
     (pass_substitution.METHOD, PassConfig(embedding_size=8)),
     (transport_substitution.METHOD, TransportConfig(epsilon=0.1, rounds=5)),
+    (adv.METHOD, AdvConfig()),
+    (gap.METHOD, GapConfig(adversary_steps=3)),
+    (mass.METHOD, MassConfig(pretraining_epochs=1)),
 ]
 
 
-@pytest.mark.parametrize(("method", "config"), METHODS, ids=["pass", "transport"])
+@pytest.mark.parametrize(("method", "config"), METHODS, ids=["pass", "transport", "adv", "gap", "mass"])
 @pytest.mark.parametrize("shape", [(6,), (2, 16)], ids=["mlp", "cnn"])
 def test_stopped_training_ends_at_the_same_bits(method: Method, config: object, shape: tuple[int, ...]) -> None:
     data = _records(150, shape)

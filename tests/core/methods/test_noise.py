@@ -134,7 +134,7 @@ def test_dp_image_gives_records_back_when_epsilon_is_large(shape: tuple[int, ...
     noisy = dp_image.METHOD.from_state_dict(fitted.state_dict(), setting_of(data), dp_image.DpImageConfig(1.0))
     close, far = (((f.transform(data.features, stream(2, "t")) - data.features) ** 2).mean() for f in (fitted, noisy))
     assert close < 0.75 * data.features.var()
-    assert close < 0.8 * far
+    assert close < 0.9 * far
 
 
 @pytest.mark.parametrize(
