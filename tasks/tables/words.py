@@ -86,14 +86,20 @@ def _effort(plan: Plan) -> str:
 
 
 def _exceptions(plan: Plan) -> Iterator[str]:
-    """Rows whose protectors learn otherwise than the rest."""
-    usual = plan.table.the_setup().efforts[plan.effort].train
-    for row in plan.rows:
-        if row.cells:
-            training = row.cells[0].training
-            found = (training.epochs, training.batch_size, training.learning_rate)
-            if found != (usual["epochs"], usual["batch_size"], usual["learning_rate"]):
-                yield f"{row.row.label}: {found[0]} epochs, batch {found[1]}, learning rate {found[2]:g}."
+    """Rows whose protectors learn otherwise than the rest, those that learn alike together."""
+    effort = plan.table.the_setup().efforts[plan.effort]
+    usual = (effort.train["epochs"], effort.train["batch_size"], effort.train["learning_rate"])
+    alike: dict[str, list[str]] = {}
+    for row in (row for row in plan.rows if row.cells):
+        training = row.cells[0].training
+        found = (training.epochs, training.batch_size, training.learning_rate)
+        told = [] if found == usual else [f"{found[0]} epochs, batch {found[1]}, learning rate {found[2]:g}"]
+        chosen = {name: value for name, value in effort.spending(row.row).settings.items() if name not in row.row.settings}
+        told += [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
+        if told:
+            alike.setdefault(", ".join(told), []).append(row.row.label)
+    for told, labels in alike.items():
+        yield f"{'All rows' if len(labels) == len(plan.rows) else ', '.join(labels)}: {told}."
 
 
 def _pool(plan: Plan) -> str:
