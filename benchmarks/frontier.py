@@ -7,8 +7,9 @@ python benchmarks/frontier.py show results.csv [--plot frontier.svg]
 
 DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extracted. NAG is the exact attacker's: the best rule
 donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
-I(X';S) on test records stands beside its null, the private classes dealt out anew over persons. --persons tests on people never
-seen in training, a fifth of them per seed, and leaves out attributes that name a person.
+I(X';S) on test records stands beside its null, the private classes dealt out anew over persons, or over recordings where the
+class is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that
+name a person.
 """
 
 import argparse
@@ -23,14 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pass_core.attacks.base import AttackTask
-from pass_core.attacks.network import ATTACK, NetworkConfig
+from pass_core.attacks.network import NetworkAdversary, NetworkConfig
 from pass_core.data import Attribute, IntArray, Records, with_role
-from pass_core.exact import ChannelLaw, channel_law, mutual_information, rule_accuracy
+from pass_core.exact import channel_law, mutual_information, rule_accuracy
 from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods.base import Setting
-from pass_core.metrics import accuracy, majority_class, mean_nag, nag
-from pass_core.nulls import compare_with_null
+from pass_core.metrics import hits_of, majority_class, mean_nag, nag
+from pass_core.nulls import choose_units, compare_with_null, donor_sums
 from pass_core.pool import Forbidden
 from pass_core.randomness import stream
 from pass_core.run import Run
@@ -41,9 +41,9 @@ from tasks.config import load_config
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout
 from tasks.step_io import Key
+from tasks.tables.measure import Released, learn_control, learn_probe
 
 FOLDS = 5
-PERSON = "person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Case:
     train: Records
     test: Records
     test_persons: IntArray
+    test_blocks: IntArray
     setting: Setting
     pool_rows: IntArray
     train_persons: IntArray
@@ -103,7 +104,9 @@ def make_case(
     names = {"none": None, "self": np.arange(len(train)), "same_person": persons[train]}[forbid]
     exclusion = None if names is None else Exclusion(names.astype(np.int64), names[pool_rows].astype(np.int64))
     setting = Setting(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
-    return Case(attributes, records[0], records[1], persons[test].astype(np.int64), setting, pool_rows, persons[train])
+    return Case(
+        attributes, records[0], records[1], persons[test].astype(np.int64), table.blocks[test], setting, pool_rows, persons[train]
+    )
 
 
 def _names_persons(labels: IntArray, persons: IntArray) -> bool:
@@ -111,37 +114,43 @@ def _names_persons(labels: IntArray, persons: IntArray) -> bool:
     return len(np.unique(np.stack([labels, persons]), axis=1).T) == len(np.unique(labels))
 
 
-def control(case: Case, attribute: Attribute, epochs: int) -> tuple[float, float]:
-    """(majority, unprotected) accuracy on test records."""
+def control(case: Case, attribute: Attribute, epochs: int) -> tuple[float, float, NetworkAdversary]:
+    """(majority, unprotected) accuracy on test records, and the classifier."""
     labels, test_labels = case.train.labels[attribute.name], case.test.labels[attribute.name]
-    task = AttackTask(lambda _: case.train.features, labels, case.test.features, attribute.n_classes)
-    predicted = ATTACK.predict(task, NetworkConfig(epochs, 256, 0.001), stream(1, "control"), lambda _: None)
-    return float((test_labels == majority_class(labels)).mean()), accuracy(predicted, test_labels)
+    learnt = learn_control(case.train, attribute, NetworkConfig(epochs, 256, 0.001), stream(1, "control"), lambda _: None)
+    unprotected = float(hits_of(learnt.probabilities(case.test.features), test_labels).mean())
+    return float((test_labels == majority_class(labels)).mean()), unprotected, learnt
 
 
 def measure_point(
-    case: Case, channel: Channel, controls: dict[str, tuple[float, float]], probe: int, seed: int
+    case: Case, channel: Channel, controls: dict[str, tuple[float, float, NetworkAdversary]], probe: int, seed: int
 ) -> dict[str, Any]:
     """Every figure of one fitted channel."""
     draws = 4 if probe else 0
     released = channel if case.setting.exclusion is None else ExcludingChannel(channel, case.setting.exclusion)
     train = channel_law(released, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
-    numbered = dict(case.test.labels) | {PERSON: np.unique(case.test_persons, return_inverse=True)[1].astype(np.int64)}
-    persons = Attribute(PERSON, tuple(map(str, range(int(numbered[PERSON].max()) + 1))), "hidden")
-    attributes = (*case.attributes, persons)
-    test = channel_law(channel, case.test.features, numbered, attributes, stream(seed, "test"), int(probe > 0))
+    test = channel_law(channel, case.test.features, case.test.labels, case.attributes, stream(seed, "test"), int(probe > 0))
+    pool = case.setting.pool.features
+    shown = Released(lambda k: pool[train.draws[k % draws]], pool[test.draws[0]]) if probe else None
     row: dict[str, Any] = {}
     exact: dict[str, float] = {}
     probed: dict[str, float] = {}
     for attribute in case.attributes:
         name = attribute.name
-        majority, unprotected = controls[name]
+        majority, unprotected, learnt = controls[name]
         exact[name] = nag(rule_accuracy(train.joint[name], test.joint[name]), majority, unprotected)
-        if probe:
-            probed[name] = nag(_attack(case, attribute, train, test, probe, seed), majority, unprotected)
+        if shown:
+            labels, config = case.train.labels[name], NetworkConfig(probe, 256, 0.001)
+            rng = stream(seed, "probe", name)
+            attacker = learn_probe(shown, labels, attribute.n_classes, learnt, config, rng, lambda _: None)
+            hits = hits_of(attacker.probabilities(shown.test), case.test.labels[name])
+            probed[name] = nag(float(hits.mean()), majority, unprotected)
+    kept = [case.test.labels[a.name] for a in with_role(case.attributes, "useful")]
     for attribute in with_role(case.attributes, "private"):
-        joint, classes = test.joint[PERSON], _class_of_persons(case, attribute, numbered[PERSON])
-        null = compare_with_null(joint, classes, attribute.n_classes, stream(seed, "null"))
+        labels = case.test.labels[attribute.name]
+        units = choose_units(labels, kept, case.test_persons, case.test_blocks)
+        sums = donor_sums(channel, case.test.features, [units.indices, labels])
+        null, _ = compare_with_null(sums, labels, units, stream(seed, "null"))
         row |= {
             f"information_train_{attribute.name}": mutual_information(train.joint[attribute.name]),
             f"information_test_{attribute.name}": null.found,
@@ -157,20 +166,6 @@ def measure_point(
             row[f"{label}_mnag"] = mean_nag(private, [value for name, value in found.items() if roles[name] != "private"])
     own, same = _meetings(case, released)
     return row | {"met_itself": own, "met_own_person": same, "information_record": test.record_information}
-
-
-def _class_of_persons(case: Case, attribute: Attribute, numbers: IntArray) -> IntArray:
-    classes: IntArray = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
-    classes[numbers] = case.test.labels[attribute.name]
-    return classes
-
-
-def _attack(case: Case, attribute: Attribute, train: ChannelLaw, test: ChannelLaw, epochs: int, seed: int) -> float:
-    pool = case.setting.pool.features
-    labels, test_labels = case.train.labels[attribute.name], case.test.labels[attribute.name]
-    task = AttackTask(lambda k: pool[train.draws[k % len(train.draws)]], labels, pool[test.draws[0]], attribute.n_classes)
-    predicted = ATTACK.predict(task, NetworkConfig(epochs, 256, 0.001), stream(seed, "probe", attribute.name), lambda _: None)
-    return accuracy(predicted, test_labels)
 
 
 def _meetings(case: Case, channel: Channel) -> tuple[float, float]:
@@ -190,7 +185,7 @@ def measure(arguments: argparse.Namespace) -> None:
     folder = Layout(arguments.root).artefact("features", Key(arguments.dataset))
     attributes = config.attributes(TableInfo.load(folder).classes)
     table = read_features(folder, attributes)
-    controls: dict[str, tuple[float, float]] = {}
+    controls: dict[str, tuple[float, float, NetworkAdversary]] = {}
     for seed in arguments.seeds:
         case = make_case(table, attributes, seed, arguments.donors, arguments.persons, arguments.forbid)
         if not controls or arguments.persons:

@@ -14,6 +14,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from flows.audit_cli import EXIT_FAILED_AUDIT, audit_app, show_audit
+from flows.bench_cli import bench
 from flows.commands import (
     PARAMS,
     AsJson,
@@ -52,6 +53,7 @@ app.add_typer(datasets_app, name="datasets")
 app.add_typer(audit_app)
 register(app)
 app.command()(serve)
+app.command()(bench)
 NEXT = """
 Next: open the report in a browser
       make ui       runs and models in Prefect and MLflow

@@ -72,7 +72,7 @@ def _listen(ranks: dict[Connection, Any], on_epoch: OnEpoch) -> None:
 
 def _rank(work: Work, world: World, threads: int, rendezvous: Path, level: int, pipe: Connection) -> None:
     """The life of one process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     first = world.rank == 0
     if first:
         ours = logging.getLogger("tasks")
@@ -106,7 +106,7 @@ class _ToParent(logging.Handler):
         self._pipe.send(record)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A killed parent cannot end its children: they watch for it."""
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -170,3 +170,35 @@ def _labels(points: Sequence[tuple[float, float, str]]) -> Iterable[str]:
                 taken.append(box)
                 yield text(x + dx, y + dy, name, "small", anchor)
                 break
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A method as a point between privacy and utility: where we find it, and where the paper does."""
+
+    name: str
+    ours: tuple[float, float] | None  # mean NAG of private attributes, and of the others
+    paper: tuple[float, float] | None
+
+
+def ours_beside_paper(rivals: Sequence[Rival]) -> str:
+    """Mean private NAG (across, small is good) against mean NAG of all others (up, large is good); a line joins the two finds."""
+    plane = _Plane("mean NAG of private attributes", "mean NAG of useful and hidden attributes")
+    points: list[tuple[float, float, str]] = []
+    for rival in rivals:
+        ours, paper = (None if found is None else (plane.x(found[0]), plane.y(found[1])) for found in (rival.ours, rival.paper))
+        if ours and paper:
+            plane.parts.append(line(*ours, *paper, "s-dim dashed"))
+        for place, found, shape, style, whose in (
+            (paper, rival.paper, "diamond", "ring s-dim", "paper"),
+            (ours, rival.ours, "circle", "f-useful", "ours"),
+        ):
+            if place and found:
+                tip = f"{rival.name}, {whose}: private {percent(found[0])}, others {percent(found[1])}"
+                plane.parts.append(marker(shape, *place, style, tip))
+        shown = ours or paper
+        if shown:
+            points.append((*shown, rival.name))
+    plane.parts += _labels(points)
+    spoken = ", ".join(f"{r.name} private {percent(r.ours[0])} others {percent(r.ours[1])}" for r in rivals[:12] if r.ours)
+    return plane.drawn(f"Privacy against utility, ours and the paper's: {spoken}.")

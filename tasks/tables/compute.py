@@ -1,0 +1,88 @@
+"""Computing a cell, in whatever process: from features on disk to a result in the store."""
+
+from collections.abc import Callable
+
+import torch
+
+import pass_core.methods
+from pass_core import discovery
+from pass_core.data import Attribute
+from pass_core.epochs import Epoch, OnEpoch
+from pass_core.errors import ConfigError, DataError, MethodError
+from pass_core.methods.base import Fitted, Method, Setting
+from pass_core.randomness import stream
+from pass_core.run import Run
+from pass_core.validation import learnt_from
+from tasks.donor_choice import choose_donors
+from tasks.lake import FeatureTable, TableInfo, read_features
+from tasks.numerics import fixed_numerics
+from tasks.storage import rounded
+from tasks.tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
+from tasks.tables.control import compute_control, restore_control, split_of
+from tasks.tables.measure import measure, release
+from tasks.tables.settings import Roles
+from tasks.tables.store import Store
+
+THREADS = 1  # of every cell, however many run at once: a result is the same on any number of workers
+FIT_SHARE = 0.5  # of a cell, as progress is told
+
+
+def compute(cell: Cell | Control, features: FeatureSet, store: Store, tell: OnShare) -> None:
+    """Computes a cell and puts it into the store."""
+    with fixed_numerics(THREADS):
+        if isinstance(cell, Control):
+            compute_control(cell, features, store, tell)
+        else:
+            store.put(cell, _compute_cell(cell, features, store, tell))
+
+
+def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare) -> CellResult:
+    classes = TableInfo.load(features.folder).classes
+    attributes = tuple(Attribute(name, classes[name], cell.roles.of(name)) for name in cell.roles.names())
+    table = read_features(features.folder, attributes)
+    split = split_of(table, attributes)
+    curves: dict[str, list[float]] = {}
+
+    def on_epoch(epoch: Epoch) -> None:
+        for term, value in epoch.terms.items():
+            curves.setdefault(term, []).append(value)
+        tell(FIT_SHARE * epoch.number / epoch.total)
+
+    try:
+        fitted, setting = _fit(cell, features, table, attributes, on_epoch)
+    except (ConfigError, DataError, MethodError) as error:  # the same every time: that it cannot be done is the result
+        return CellResult({}, {}, str(error))
+    controls = {name: restore_control(control, split, store) for name, control in cell.controls().items()}
+    released = release(fitted, split, cell.attack.draws, cell.seed, setting.pool.features)
+    told = measure(fitted, released, split, controls, cell.attack, cell.seed, _attack_progress(cell.roles, tell))
+    return CellResult(told, rounded(curves))
+
+
+def _fit(
+    cell: Cell, features: FeatureSet, table: FeatureTable, attributes: tuple[Attribute, ...], on_epoch: OnEpoch
+) -> tuple[Fitted, Setting]:
+    """The protector, learnt from the share of the training records that it may know."""
+    share, train = cell.training.share, table.rows("train")
+    known = learnt_from(train, table.blocks[train], share, stream(cell.seed, "share", cell.dataset))
+    donors = choose_donors(
+        features.folder,
+        cell.roles.useful,
+        cell.pool,
+        share,
+        stream(cell.seed, "share", cell.dataset),  # the same half again
+        stream(cell.seed, "donors", cell.dataset),
+    )
+    setting = Setting(attributes, table.subset(donors), torch.device("cpu"))
+    method: Method = discovery.load(pass_core.methods, cell.method).METHOD
+    rng = stream(cell.seed, "fit", cell.dataset, cell.method)
+    return method.fit(table.subset(known), setting, cell.config, cell.training, rng, Run(on_epoch)), setting
+
+
+def _attack_progress(roles: Roles, tell: OnShare) -> Callable[[str], OnEpoch]:
+    names = roles.names()
+
+    def listener(name: str) -> OnEpoch:
+        before = names.index(name)
+        return lambda epoch: tell(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
+
+    return listener

@@ -1,0 +1,94 @@
+"""Features of a data set for its tables: extracted once by the pipeline's own steps, and found again."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pass_core.errors import DataError
+from tasks.config import Config
+from tasks.lake import SPLIT, read_folder
+from tasks.layout import Layout
+from tasks.registry import STEPS, is_generated
+from tasks.step import run_step
+from tasks.step_io import Key, Reporter
+from tasks.storage import digest
+from tasks.tables.cells import FeatureSet
+from tasks.tables.code import code_digest
+
+STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
+
+
+def prepare_features(
+    dataset: str, attributes: tuple[str, ...], config: Config, root: Path, project: Path, progress: Reporter
+) -> FeatureSet:
+    """The features of a data set with these attributes, extracted below `root` when they are not there yet.
+
+    Raises:
+        ConfigError: params.yaml has no section for the data set.
+        DataError: its published files are not where they should be.
+    """
+    config = _with_attributes(config.with_names((dataset,), config.methods), dataset, attributes)
+    layout = _layout(dataset, config, root, project)
+    key = Key(dataset)
+    if not layout.step_report("extract", key).exists():
+        for name in STEPS_TO_FEATURES:
+            if name != "generate" or is_generated(dataset):
+                run_step(STEPS[name], key, config, layout, "bench", progress, project)
+    folder = layout.artefact("features", key)
+    splits = np.array(read_folder(folder, [SPLIT]).column(SPLIT).to_pylist())
+    counts = {split: int((splits == split).sum()) for split in ("train", "test")}
+    return FeatureSet(dataset, folder, digest(folder), counts["train"], counts["test"], config.dataset[dataset].extractor)
+
+
+def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) -> Config:
+    """Attributes that the data set's section gives no role stay with the records."""
+    section = config.dataset[dataset]
+    missing = tuple(sorted(set(attributes) - set(section.columns())))
+    kept = dataclasses.replace(section, kept=section.kept + missing)
+    return dataclasses.replace(config, dataset={**config.dataset, dataset: kept})
+
+
+def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
+    """A root of their own for features that differ in raw files, settings or code."""
+    section = config.dataset[dataset]
+    raw_root = None
+    signature = ""
+    if not is_generated(dataset):
+        raw_root = raw_folder(project)
+        if section.needs_raw:
+            signature = _signature(raw_root / dataset, dataset)
+    entries = (f"tasks.datasets.{section.reader or dataset}", f"tasks.extractors.{section.extractor}")
+    recipe = {
+        "section": dataclasses.asdict(section),
+        "extractor": str(config.extractor.get(section.extractor)),
+        "compute": dataclasses.asdict(config.compute),
+        "seed": config.seed if is_generated(dataset) else None,
+        "raw": signature,
+        "code": code_digest(("tasks.ingest", "tasks.extract", *entries)),
+    }
+    name = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+    return Layout(root / "data" / f"{dataset}-{name}", raw_root)
+
+
+def raw_folder(project: Path) -> Path:
+    """Where raw data sets lie: what DVC runs reads DVC's own, whatever PASS_RAW_DATA says."""
+    elsewhere = os.environ.get("PASS_RAW_DATA")
+    return Path(elsewhere) if elsewhere and "DVC_STAGE" not in os.environ else project / "data" / "raw"
+
+
+def _signature(folder: Path, dataset: str) -> str:
+    """Names, sizes and times of the raw files."""
+    if not folder.is_dir():
+        raise DataError(
+            f"data set {dataset}: expected its published files in {folder}, found no such folder; set PASS_RAW_DATA to the "
+            f"folder that holds {dataset}/, laid out as docs/datasets.md says"
+        )
+    whole = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        stat = file.stat()
+        whole.update(f"{file.relative_to(folder).as_posix()}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return whole.hexdigest()

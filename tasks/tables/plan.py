@@ -1,0 +1,111 @@
+"""From a table to its cells: one per row and seed, with every setting made explicit."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+import pass_core.methods
+from pass_core import discovery
+from pass_core.errors import ConfigError
+from pass_core.pool import PoolConfig
+from pass_core.training import TrainConfig
+from tasks.tables.cells import Cell, Control, FeatureSet
+from tasks.tables.definition import Effort, EffortName, Row, Table
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row with its cells, one per seed; without any when its method is not there."""
+
+    row: Row
+    cells: tuple[Cell, ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A table at an effort, on the data at hand."""
+
+    name: str
+    table: Table
+    effort: EffortName
+    seeds: tuple[int, ...]
+    features: FeatureSet
+    rows: tuple[PlannedRow, ...]
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell once: rows may share some."""
+        return tuple({cell.digest: cell for row in self.rows for cell in row.cells}.values())
+
+    def controls(self) -> tuple[Control, ...]:
+        """The classifiers of originals that the cells need, each once."""
+        return tuple({c.digest: c for cell in self.cells() for c in cell.controls().values()}.values())
+
+
+def make_plan(
+    name: str, table: Table, effort: EffortName, features: FeatureSet, first_seed: int, seeds: int | None = None
+) -> Plan:
+    """The cells of a table; `seeds` other than the effort's may be asked for.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
+    spent = table.the_setup().efforts[effort]
+    numbers = tuple(range(first_seed, first_seed + (seeds or spent.seeds)))
+    pool = table.pool_at(effort)
+    rows = tuple(_planned(table, row, spent, pool, features, numbers) for row in table.rows)
+    return Plan(name, table, effort, numbers, features, rows)
+
+
+def _planned(
+    table: Table, row: Row, effort: Effort, usual_pool: Mapping[str, Any], features: FeatureSet, seeds: tuple[int, ...]
+) -> PlannedRow:
+    where = f"row {row.label!r}"
+    try:
+        method = discovery.load(pass_core.methods, row.method).METHOD
+    except ConfigError as error:
+        return PlannedRow(row, (), str(error))
+    spending = effort.spending(row)
+    config = _configured(method.config_type, spending.settings, f"{where}, settings")
+    usual = {"validation_share": 0.0, "share": table.share, **effort.train}  # nothing held out, as in the paper
+    training = _configured(TrainConfig, usual | dict(spending.train), f"{where}, train")
+    pool = {**usual_pool, **row.pool}
+    if pool.get("donors") == "all":
+        pool["donors"] = features.train_records
+    donors = _configured(PoolConfig, pool, f"{where}, pool")
+    if donors.forbid != "none":
+        raise ConfigError(f"{where}, pool: forbid is not part of the paper's tables; expected none, found {donors.forbid}")
+    cells = tuple(
+        Cell(
+            features.dataset,
+            features.digest,
+            table.roles_of(row),
+            row.method,
+            config,
+            training,
+            donors,
+            effort.control,
+            effort.attack,
+            seed,
+        )
+        for seed in seeds
+    )
+    return PlannedRow(row, cells)
+
+
+def _configured(kind: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    """A config of this kind with these values; what is not said is its default."""
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ConfigError(f"{where}: unknown {', '.join(unknown)}: expected some of {', '.join(known) or 'none'}")
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
+        raise ConfigError(f"{where}: {'; '.join(wrong)}") from None

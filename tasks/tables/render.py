@@ -1,0 +1,119 @@
+"""A filled table as Markdown, as CSV and as one self-contained page; all three hold the same figures."""
+
+import csv
+import io
+from pathlib import Path
+
+from markupsafe import Markup
+
+from tasks.reporting.page import environment
+from tasks.reporting.planes import Rival, ours_beside_paper
+from tasks.tables import words
+from tasks.tables.aggregate import FilledTable, Place
+from tasks.tables.words import NOTHING
+
+CSV_COLUMNS = (
+    "table", "effort", "seeds", "row", "method", "column", "role", "nag", "deviation", "accuracy", "paper_nag", "paper_deviation",
+    "paper_accuracy", "difference",
+)  # fmt: skip
+
+
+def write_table(filled: FilledTable, folder: Path) -> dict[str, Path]:
+    """Writes NAME.md, NAME.csv and NAME.html; their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = filled.plan.name if filled.plan.effort == "full" else f"{filled.plan.name}-{filled.plan.effort}"
+    paths = {}
+    for ending, content in (("md", markdown(filled)), ("csv", comma_separated(filled)), ("html", page(filled))):
+        paths[ending] = folder / f"{name}.{ending}"
+        temporary = paths[ending].with_suffix(f".{ending}.part")
+        temporary.write_text(content)
+        temporary.replace(paths[ending])
+    return paths
+
+
+def markdown(filled: FilledTable) -> str:
+    """For docs and pull requests."""
+    plan = filled.plan
+    heads = words.heads(filled)
+    lines = [f"### {title(filled)}", "", *(f"- {sentence}" for sentence in words.caption(plan)), "", words.LEGEND, ""]
+    lines += [_line(["method", *heads]), _line(["---"] * (len(heads) + 1))]
+    for row in filled.rows:
+        told = []
+        for entry in row.entries:
+            parts = [f"{words.role_mark(filled, entry)}{words.ours(entry.ours)}"]
+            if entry.paper is not None:
+                parts += [f"paper {words.papers(entry.paper)}", words.difference(entry)]
+            told.append("<br>".join(parts))
+        lines.append(_line([row.label, *told]))
+    for reference in filled.references:
+        told = [_accuracies(*pair) for pair in zip(reference.ours, reference.paper, strict=True)]
+        lines.append(_line([f"{reference.label}, accuracy", *told]))
+    lines += ["", *_beneath(filled)]
+    lines += [f"- No figures for {problem}" for problem in words.problems(filled)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _beneath(filled: FilledTable) -> list[str]:
+    found = [(row, beneath) for row in filled.rows for beneath in row.beneath]
+    if not found:
+        return []
+    lines = ["What accuracy cannot see, private attributes:", ""]
+    lines += [_line(["method", "attribute", "exact attacker's NAG", "I(X';A) on train, nats", "attacker's balanced accuracy"])]
+    lines += [_line(["---"] * 5)]
+    for row, one in found:
+        nats = NOTHING if one.information is None else f"{one.information:.4f}"
+        lines.append(_line([row.label, one.attribute, words.ours(one.exact), nats, words.ours(one.balanced)]))
+    return [*lines, ""]
+
+
+def _line(entries: list[str]) -> str:
+    return "| " + " | ".join(entry.replace("|", "\\|") for entry in entries) + " |"
+
+
+def _accuracies(ours: float | None, paper: float | None) -> str:
+    if ours is None:
+        return NOTHING
+    return words.number(ours) + ("" if paper is None else f"<br>paper {words.number(paper)}")
+
+
+def comma_separated(filled: FilledTable) -> str:
+    """One line per row and column, for further work."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    plan = filled.plan
+    for row in filled.rows:
+        for entry in row.entries:
+            own, paper = entry.ours, entry.paper
+            figures = [
+                *((own.value, own.deviation, own.accuracy) if own else (None,) * 3),
+                *((paper.value, paper.deviation, paper.accuracy) if paper else (None,) * 3),
+                entry.difference,
+            ]
+            told = ["" if value is None else f"{round(value, 4) + 0.0:g}" for value in figures]
+            head = [plan.name, plan.effort, len(plan.seeds), row.label, row.method, entry.column.name, entry.role or ""]
+            writer.writerow([*head, *told])
+    return text.getvalue()
+
+
+def page(filled: FilledTable) -> str:
+    """Without scripts or links to elsewhere; in the reader's light or dark."""
+    rivals = [Rival(row.label, _fractions(row.ours), _fractions(row.paper)) for row in filled.rows]
+    drawn = ours_beside_paper(rivals) if any(rival.ours or rival.paper for rival in rivals) else None
+    template = environment().get_template("table.html")
+    return template.render(
+        filled=filled,
+        title=title(filled),
+        heads=words.heads(filled),
+        says=words,
+        plot=None if drawn is None else Markup(drawn),  # noqa: S704 (our own SVG, its text escaped)
+    )
+
+
+def title(filled: FilledTable) -> str:
+    """`T8. MotionSense, baselines`."""
+    return f"{filled.plan.name}. {filled.plan.table.title}"
+
+
+def _fractions(place: Place | None) -> tuple[float, float] | None:
+    return None if place is None else (place.private / 100, place.others / 100)

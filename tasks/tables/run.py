@@ -1,0 +1,212 @@
+"""Computing what is missing of plans: cells spread over processes, told as one piece of work, each with its MLflow run."""
+
+import contextlib
+import dataclasses
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from pass_core.epochs import Epoch
+from pass_core.errors import StageFailed
+from tasks.config import TrackingConfig
+from tasks.provenance import describe
+from tasks.ranks import end_with_parent
+from tasks.step_io import Key, Reporter
+from tasks.storage import read_json, storage_errors, write_json
+from tasks.tables.cells import Cell, Control, FeatureSet
+from tasks.tables.compute import THREADS, compute
+from tasks.tables.plan import Plan
+from tasks.tables.store import Store
+from tasks.tracking import track_pipeline, track_step
+
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LOOKS = 1.0
+_shares: Any = None  # in a worker: the queue to its parent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bench:
+    """What computing needs beside the plans."""
+
+    store: Store
+    workers: int
+    tracking: TrackingConfig
+    project: Path  # folder that a relative `tracking.store` starts from
+    progress: Reporter
+
+
+def compute_plans(plans: Sequence[Plan], bench: Bench) -> None:
+    """Computes every cell that is not in the store: classifiers of originals first, then what is compared with them.
+
+    Raises:
+        StageFailed: a worker died; what was finished is kept.
+    """
+    features = {plan.features.digest: plan.features for plan in plans}
+    name = f"bench {', '.join(plan.name for plan in plans)}"
+    phases: list[dict[str, Cell | Control]] = [
+        {control.digest: control for plan in plans for control in plan.controls()},
+        {cell.digest: cell for plan in plans for cell in plan.cells()},
+    ]
+    tally = _Tally(name, {digest: cell for phase in phases for digest, cell in phase.items()}, bench)
+    if all(bench.store.has(cell) and _recorded(cell, bench) for phase in phases for cell in phase.values()):
+        return
+    with storage_errors(bench.store.root), track_pipeline(name, bench.tracking, bench.project):
+        for phase in phases:
+            waiting = [cell for cell in phase.values() if not bench.store.has(cell)]
+            # The longest first: whoever comes last keeps the others waiting for the least time.
+            waiting.sort(key=lambda cell: -cell.effort)
+            run = _run_here if bench.workers == 1 else _run_spread
+            run(waiting, features, bench, tally)
+            for cell in phase.values():  # also those of a run that was killed before it could tell
+                _record(cell, bench)
+
+
+class _Tally:
+    """How far all cells together are."""
+
+    def __init__(self, name: str, cells: Mapping[str, Cell | Control], bench: Bench) -> None:
+        self._name, self._bench = name, bench
+        missing = {digest: cell for digest, cell in cells.items() if not bench.store.has(cell)}
+        self._efforts = {digest: cell.effort for digest, cell in missing.items()}
+        self._shares = dict.fromkeys(missing, 0.0)
+        if len(missing) < len(cells):
+            logger.info("%s: %d of %d cells are there already", name, len(cells) - len(missing), len(cells))
+
+    def tell(self, digest: str, share: float) -> None:
+        """A cell has got that far."""
+        self._shares[digest] = share
+        done = sum(share * self._efforts[cell] for cell, share in self._shares.items())
+        finished = sum(share == 1.0 for share in self._shares.values())
+        note = f"{finished} of {len(self._shares)} cells"
+        self._bench.progress(self._name, round(done), sum(self._efforts.values()), note)
+
+
+def _run_here(waiting: list[Cell | Control], features: Mapping[str, FeatureSet], bench: Bench, tally: _Tally) -> None:
+    for cell in waiting:
+        started = time.monotonic()
+        compute(cell, features[cell.features], bench.store, _listener(tally, cell.digest))
+        _finish(cell, time.monotonic() - started, bench, tally)
+
+
+def _listener(tally: _Tally, digest: str) -> Callable[[float], None]:
+    # Not quite finished before it is in the store.
+    return lambda share: tally.tell(digest, min(share, 0.99))
+
+
+def _run_spread(waiting: list[Cell | Control], features: Mapping[str, FeatureSet], bench: Bench, tally: _Tally) -> None:
+    if not waiting:
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would inherit threads and locks in the middle of their work
+    queue = context.Queue()
+    workers = min(bench.workers, len(waiting))
+    with (
+        _pinned_threads(),
+        ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(queue,)) as pool,
+    ):
+        try:
+            running = {pool.submit(_work, cell, features[cell.features], bench.store): cell for cell in waiting}
+            while running:
+                done, _ = wait(running, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+                while not queue.empty():
+                    digest, share = queue.get()
+                    _listener(tally, digest)(share)
+                for future in done:
+                    _finish(running.pop(future), _seconds(future), bench, tally)
+        except BaseException:
+            _end(pool)
+            raise
+
+
+def _seconds(future: "Future[float]") -> float:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        advice = "run the same command again to go on, with fewer --workers if memory was short"
+        raise StageFailed(f"a worker of the bench died: {advice}") from None
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Nobody waits for cells that nobody wants any more."""
+    workers = list((pool._processes or {}).values())  # noqa: SLF001 (there is no other way before Python 3.14)
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.kill()
+
+
+@contextlib.contextmanager
+def _pinned_threads() -> Iterator[None]:
+    """Libraries read these when they are loaded, before a worker can say anything."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(THREADS)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _start_worker(queue: Any) -> None:
+    global _shares  # noqa: PLW0603 (a queue can only be inherited, not handed over with the work)
+    _shares = queue
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends its workers
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _work(cell: Cell | Control, features: FeatureSet, store: Store) -> float:
+    """What a worker does; the seconds it took."""
+    started = time.monotonic()
+    digest = cell.digest
+    compute(cell, features, store, lambda share: _shares.put((digest, share)))
+    return time.monotonic() - started
+
+
+def _finish(cell: Cell | Control, seconds: float, bench: Bench, tally: _Tally) -> None:
+    if not bench.store.has(cell):  # a worker reads the code when it starts, and names results by it
+        raise StageFailed("code changed while the bench was running: run the same command again")
+    write_json(bench.store.note(cell), describe("bench", seconds))
+    _record(cell, bench)
+    tally.tell(cell.digest, 1.0)
+    logger.info("bench %s: %.0f s", cell, seconds)
+
+
+def _record(cell: Cell | Control, bench: Bench) -> None:
+    """The cell's MLflow run, once; written by the one process that writes to the store of runs."""
+    if _recorded(cell, bench):
+        return
+    note = bench.store.note(cell)
+    known = read_json(note) if note.exists() else describe("bench")
+    method = cell.method if isinstance(cell, Cell) else "unprotected"
+    with track_step("bench", Key(cell.dataset, method), bench.tracking, "bench", bench.project) as record:
+        curves = bench.store.get(cell).curves if isinstance(cell, Cell) else {}
+        epochs = tuple(
+            Epoch(number + 1, len(values), dict(zip(curves, values, strict=True)))
+            for number, values in enumerate(zip(*curves.values(), strict=True))
+        )
+        settings = _flat(cell.recipe()["settings"])
+        record.log(settings, bench.store.figures(cell) | {"seconds": known["seconds"] or 0.0}, epochs, {"cell": cell.digest})
+        write_json(note, known | {"mlflow_run": record.run_id})
+
+
+def _recorded(cell: Cell | Control, bench: Bench) -> bool:
+    note = bench.store.note(cell)
+    return not bench.tracking.enabled or (note.exists() and read_json(note).get("mlflow_run") is not None)
+
+
+def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{"attack": {"epochs": 8}} -> {"attack.epochs": 8}."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {f"{path}{name}": value}
+    return flat

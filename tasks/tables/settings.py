@@ -1,0 +1,41 @@
+"""What a cell is told of a table: roles of attributes, and how its attacker learns."""
+
+from dataclasses import dataclass
+
+from pass_core.attacks.network import NetworkConfig
+from pass_core.data import Role
+from pass_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which attributes are private, useful, hidden."""
+
+    private: tuple[str, ...]
+    useful: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.private or not self.useful:
+            raise ConfigError("roles: expected at least one private and one useful attribute")
+        if len(set(self.names())) < len(self.names()):
+            raise ConfigError("roles: expected every attribute once")
+
+    def names(self) -> tuple[str, ...]:
+        return self.private + self.useful + self.hidden
+
+    def of(self, name: str) -> Role:
+        """The role of an attribute."""
+        return "private" if name in self.private else "useful" if name in self.useful else "hidden"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeConfig(NetworkConfig):
+    """The attacker's training; `draws` releases of the training records are learnt from in turn, another one each epoch."""
+
+    draws: int = 8
+
+    def __post_init__(self) -> None:
+        NetworkConfig.__post_init__(self)  # `super()` does not know a class with slots
+        if self.draws < 1:
+            raise ConfigError(f"draws: expected at least 1, found {self.draws}")

@@ -1,0 +1,58 @@
+"""Results on disk: one JSON per cell, named by its digest, whole or absent; beside a control its network."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tasks.storage import read_json, write_json
+from tasks.tables.cells import Cell, CellResult, Control
+from tasks.tables.measure import Told
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The folder of results."""
+
+    root: Path
+
+    def path(self, cell: Cell | Control) -> Path:
+        """Where the result of a cell lies once it is there."""
+        return self.root / ("controls" if isinstance(cell, Control) else "cells") / f"{cell.digest}.json"
+
+    def has(self, cell: Cell | Control) -> bool:
+        return self.path(cell).exists()
+
+    def note(self, cell: Cell | Control) -> Path:
+        """When and where a cell was computed, and its MLflow run: beside the result, since it differs from run to run."""
+        return self.path(cell).with_suffix(".note.json")
+
+    def put(self, cell: Cell, result: CellResult) -> None:
+        content = {"attributes": {name: asdict(told) for name, told in result.attributes.items()}}
+        write_json(self.path(cell), content | {"curves": result.curves, "problem": result.problem, "recipe": cell.recipe()})
+
+    def get(self, cell: Cell) -> CellResult:
+        raw = read_json(self.path(cell))
+        return CellResult({name: Told(**told) for name, told in raw["attributes"].items()}, raw["curves"], raw["problem"])
+
+    def put_control(self, control: Control, network: dict[str, Tensor], accuracy: float) -> None:
+        """The network first: a result that has its name is whole."""
+        path = self.path(control)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".part")
+        save_file(network, temporary)
+        temporary.replace(path.with_suffix(".safetensors"))
+        write_json(path, {"accuracy": accuracy, "recipe": control.recipe()})
+
+    def get_control(self, control: Control) -> dict[str, Tensor]:
+        network: dict[str, Tensor] = load_file(self.path(control).with_suffix(".safetensors"))
+        return network
+
+    def figures(self, cell: Cell | Control) -> dict[str, Any]:
+        """The figures of a result, flat: `gender.attacker` -> 0.57."""
+        if isinstance(cell, Control):
+            return {"accuracy": read_json(self.path(cell))["accuracy"]}
+        told = self.get(cell).attributes.items()
+        return {f"{name}.{key}": value for name, one in told for key, value in asdict(one).items() if value is not None}
