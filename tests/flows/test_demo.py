@@ -35,11 +35,11 @@ def test_demo_hides_the_private_and_keeps_the_useful(demo: Layout) -> None:
     document = read_json(demo.artefact("audit", KEY))
     rows = {row["name"]: row for row in document["attributes"]}
     for row in rows.values():  # the control: every attribute can be read where nothing protects it
-        assert row["accuracy"]["unprotected"] >= 0.90
+        assert row["unprotected"]["value"] >= 0.90
     for name in ("gender", "id"):
-        assert rows[name]["nag"] <= 0.05
-        assert rows[name]["nag_exact"]["rule"] <= 0.05
-    assert rows["activity"]["nag"] >= 0.90
+        assert rows[name]["nag"]["value"] <= 0.05
+        assert rows[name]["exact"]["rule"]["value"] <= 0.05
+    assert rows["activity"]["nag"]["value"] >= 0.90
     assert document["verdict"] == "pass"
 
 
