@@ -140,7 +140,7 @@ def _run(
     if as_json:
         out.print_json(json.dumps(counts))
     else:
-        where = f"; published in {target}/current" if counts["partitions"] else ": nothing to do"
+        where = f"; published in {target}" if counts["partitions"] else ": nothing to do"
         out.print(f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}")
 
 

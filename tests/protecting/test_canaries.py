@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from pass_core.draws import key_id
 from pass_core.randomness import stream
@@ -156,6 +157,19 @@ def test_nothing_planted_is_left_behind(house: Path) -> None:
     for table in released(house / "out").values():
         assert table.column_names == ["recording", "topic"]
         assert all(data.as_py().startswith(b"RIFF") for data in table.column("recording"))
+
+
+def test_nothing_planted_is_left_in_a_delta_table(house: Path) -> None:
+    done = _protect(house, "table", "--target-format", "delta")
+    assert done.returncode == 0, done.stderr
+    (house / "delta.log").write_text(done.stdout + done.stderr)
+    secret = find_key(house / "secrets" / "draw.key", {})
+    left = _search(house, (*CANARIES, secret, secret.hex().encode()), (*SPARED, "secrets/"))
+    assert not left
+    assert list((house / "table" / "_delta_log").glob("*.json"))
+    rows = DeltaTable(house / "table").to_pyarrow_table()
+    assert sorted(rows.column_names) == ["day", "recording", "topic"]
+    assert len(rows) == 120
 
 
 def test_a_failing_run_tells_nothing_either(house: Path) -> None:

@@ -108,6 +108,6 @@ def test_a_delta_table_in_the_store(champion: Path, store: Any, tmp_path: Path) 
     run = make_run(champion, source, target, state=state, form="delta")
     run.execute(run.plan())
     table = DeltaTable(target)
-    assert table.version() == 0
+    assert [entry["passVersion"] for entry in table.history() if "passVersion" in entry] == [1]
     assert table.to_pyarrow_table().num_rows == 400
     assert not make_run(champion, source, target, state=state).plan().work
