@@ -31,13 +31,17 @@ def open_target(place: str, state: Path, form: TargetFormat | None = None) -> Ta
     Args:
         form: None means what is there, and Parquet where nothing is.
     """
-    from deltalake import DeltaTable
-
-    if form == "delta" or (form is None and DeltaTable.is_deltatable(place)):
+    if form == "delta" or (form is None and _holds_delta_log(place)):
         from tasks.protecting.delta import DeltaTarget
 
         return DeltaTarget(place, state)
     return ObjectTarget(place, state) if "://" in place else FolderTarget(Path(place), state)
+
+
+def _holds_delta_log(place: str) -> bool:
+    """Looked up without deltalake, whose threads a forked process cannot use, and which does not know every store."""
+    files, base = find_filesystem(place)
+    return bool(files.get_file_info(f"{base}/_delta_log").type == pafs.FileType.Directory)
 
 
 def default_state(place: str) -> Path:

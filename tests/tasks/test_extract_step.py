@@ -228,7 +228,7 @@ def test_lake_goes_through_and_only_declared_columns_leave(raw: Path, config: Co
     audit = read_json(layout.root / "audits" / "calls" / "pass_substitution" / "audit.json")
     assert audit["pass_through"] == ["day"]
     page = next((layout.root / "audits" / "calls" / "pass_substitution" / "report").glob("*.html")).read_text()
-    assert "leave unchanged beside the payload: <code>day</code>" in page
+    assert "<dt>Unchanged columns</dt><dd>day</dd>" in page
 
 
 def test_remote_lake_needs_no_raw_folder(raw: Path, config: Config, tmp_path: Path) -> None:
