@@ -20,6 +20,7 @@ from tasks.expectations import load_library
 from tasks.protecting import faults
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.targets import default_state
+from tests.conftest import PROJECT
 from tests.protecting.lakes import make_run, make_table, protect, published, write_lake
 
 FORK = multiprocessing.get_context("fork")
@@ -266,7 +267,8 @@ def test_workers_end_with_a_parent_that_was_killed(champion: Path, versions: Any
     )
     script = tmp_path / "parent.py"
     script.write_text(code)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert workers
