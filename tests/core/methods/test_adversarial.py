@@ -148,7 +148,7 @@ def test_held_out_records_are_not_learnt_from() -> None:
     [
         (bdq.METHOD, bdq.BdqConfig(encoder="bdq"), VECTORS, "expected windows or images"),
         (adv.METHOD, adv.AdvConfig(), (3, 24, 24), "multiples of 16"),
-        (adv.METHOD, adv.AdvConfig(), (2, 2, 2, 2), "expected vectors, windows"),
+        (gap.METHOD, gap.GapConfig(), (2, 2, 2, 2), "expected vectors, windows"),
         (adv.METHOD, adv.AdvConfig(), (2, 8), "at least 16 points"),
     ],
 )
