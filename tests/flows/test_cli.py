@@ -100,7 +100,7 @@ def test_user_interfaces_answer_on_loopback(tmp_path: Path) -> None:
                     time.sleep(0.5)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(180)
     for port in ports:  # nothing is left running
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0

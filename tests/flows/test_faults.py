@@ -150,7 +150,7 @@ def _kill_at(step: str, folder: Path, root: Path) -> None:
     process = subprocess.Popen(
         _flow(root), cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not staging.is_dir():
         assert process.poll() is None, f"the flow ended before {step}"
         assert time.monotonic() < deadline

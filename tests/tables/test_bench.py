@@ -185,7 +185,7 @@ def _group(leader: int) -> Iterator[int]:
             yield int(stat.parent.name)
 
 
-def _wait_until(condition: object, seconds: float = 120) -> None:
+def _wait_until(condition: object, seconds: float = 300) -> None:
     until = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < until, "waited in vain"
