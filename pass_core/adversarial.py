@@ -85,11 +85,11 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
                 raise MethodError(f"this method needs at least one {role} attribute; see the data set's section in params.yaml")
         generator = torch_generator(rng)
         data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))  # the audit takes them for strangers
-        objective = self.objective(data, setting, config)  # first of all: it may refuse the records
         features = torch.from_numpy(data.features).to(setting.device)
         names = [a.name for role in self.needs for a in with_role(setting.attributes, role)]
         labels = {name: torch.from_numpy(data.labels[name]).to(setting.device) for name in names}
         players = self._players(data.feature_shape, setting.attributes, config, generator)
+        objective = self.objective(data, setting, config)  # before anything learns: it may refuse the records
         players.learn_space(torch.from_numpy(data.features))
         players.to(setting.device).train()
         if run.checkpoints.load() is None:  # else what pretraining made is in the checkpoint, like all the rest

@@ -26,7 +26,7 @@ class GameConfig:
 
     pretraining_epochs: int | None = None  # of classifiers on originals; null: half of train.epochs, at most the usual 100
     identity_epochs: int = 1  # in which the generator first learns to give records back
-    adversary_steps: int = 1  # of all classifiers, each on a batch of its own, for one of the generator
+    adversary_steps: int = 1  # of all classifiers, each on a batch of its own, for one of the generator; long trainings afford 5
 
     def __post_init__(self) -> None:
         if self.pretraining_epochs is not None and self.pretraining_epochs < 0:

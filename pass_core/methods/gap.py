@@ -21,7 +21,6 @@ DISTORTIONS = {1: 1.0, 2: 0.5, 3: 0.25}
 class GapConfig(GameConfig):
     """How much may change, and how fast the penalty for more than that grows."""
 
-    adversary_steps: int = 5
     distortion: float | None = None  # D_max in variances of the records; null: 1 for vectors, 0.5 for windows, 0.25 for images
     penalty: float = 10.0  # ρ in the first epoch
     penalty_growth: float = 1.5  # per epoch

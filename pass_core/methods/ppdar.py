@@ -25,7 +25,6 @@ ADVERSARIES = (
 class PpdarConfig(GameConfig):
     """The weight of the adversaries' loss, and how many they are."""
 
-    adversary_steps: int = 5
     private_weight: float = 1.0  # γ
     adversaries: int = 4  # of every private attribute
 
