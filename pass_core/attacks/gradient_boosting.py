@@ -5,9 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
 
 from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, principal_components, stacked_releases
 from pass_core.attacks.base import AttackTask
+from pass_core.data import DoubleArray, FloatArray
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
 
@@ -31,6 +33,17 @@ class GradientBoostingConfig:
             raise ConfigError(f"learning_rate: expected above 0 and at most 1, found {self.learning_rate}")
 
 
+@dataclass(frozen=True, slots=True)
+class BoostedAdversary:
+    """Boosted trees, asked as they were grown: on one thread."""
+
+    trees: FlatAdversary
+
+    def probabilities(self, records: FloatArray) -> DoubleArray:
+        with _one_thread():
+            return self.trees.probabilities(records)
+
+
 class GradientBoostingAttack:
     """Histogram gradient boosting; the number of trees is fixed, nothing is held out to stop them."""
 
@@ -40,7 +53,7 @@ class GradientBoostingAttack:
 
     def learn(
         self, task: AttackTask, config: GradientBoostingConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> FlatAdversary:
+    ) -> BoostedAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         vectors = flat_features(records)
         prepare = principal_components(vectors, config.components, rng)
@@ -51,9 +64,16 @@ class GradientBoostingAttack:
             early_stopping=False,
             random_state=int(rng.integers(2**31)),
         )
-        model.fit(prepare(vectors), labels)
+        components = prepare(vectors)
+        with _one_thread():
+            model.fit(components, labels)
         on_epoch(Epoch(1, 1, {}))
-        return FlatAdversary(model, prepare, task.n_classes)
+        return BoostedAdversary(FlatAdversary(model, prepare, task.n_classes))
+
+
+def _one_thread() -> threadpool_limits:
+    """Trees of this size are over before threads have met: they gain nothing, and on a busy machine wait for minutes."""
+    return threadpool_limits(1, user_api="openmp")
 
 
 ATTACK = GradientBoostingAttack()

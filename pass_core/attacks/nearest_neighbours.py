@@ -11,6 +11,7 @@ from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.epochs import Epoch, OnEpoch
+from pass_core.metrics import class_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class NeighbourAdversary:
 
     search: NearestNeighbors
     counts: DoubleArray  # (points, classes)
+    prior: DoubleArray  # (classes,)
     neighbours: int
     prepare: Prepare
 
@@ -44,7 +46,8 @@ class NeighbourAdversary:
         told: DoubleArray = np.zeros((len(points), self.counts.shape[1]))
         for place in range(met.shape[1]):
             told += np.where(before[:, place, None] < self.neighbours, self.counts[met[:, place]], 0.0)
-        shares: DoubleArray = (told / told.sum(axis=1, keepdims=True))[places]
+        # As if there were one average neighbour more: a class that k neighbours lack is not impossible.
+        shares: DoubleArray = ((told + self.prior) / (told.sum(axis=1, keepdims=True) + 1))[places]
         return shares
 
 
@@ -65,7 +68,7 @@ class NearestNeighboursAttack:
         np.add.at(counts, (places, labels), 1.0)
         search = NearestNeighbors(algorithm="brute").fit(prepare(flat_features(distinct)))
         on_epoch(Epoch(1, 1, {}))
-        return NeighbourAdversary(search, counts, config.neighbours, prepare)
+        return NeighbourAdversary(search, counts, class_shares(labels, task.n_classes), config.neighbours, prepare)
 
 
 def _distinct(records: FloatArray) -> tuple[FloatArray, IntArray]:
