@@ -98,8 +98,8 @@ def _exceptions(plan: Plan) -> Iterator[str]:
         told += [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
         if told:
             alike.setdefault(", ".join(told), []).append(row.row.label)
-    for told, labels in alike.items():
-        yield f"{'All rows' if len(labels) == len(plan.rows) else ', '.join(labels)}: {told}."
+    for difference, labels in alike.items():
+        yield f"{'All rows' if len(labels) == len(plan.rows) else ', '.join(labels)}: {difference}."
 
 
 def _pool(plan: Plan) -> str:
