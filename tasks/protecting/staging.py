@@ -138,7 +138,9 @@ def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attri
     """So many records of each partition, as one sample; those that come first in the shuffled order."""
     parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
     arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
-    _, persons = np.unique(arrays["persons"], return_inverse=True)
+    # Numbered as they appear: their hashes are of a key that every state folder has of its own, the gate's judgement is not.
+    _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
+    persons = np.argsort(np.argsort(first))[places]
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
     rows = sum(one.receipt.rows for one in staged.values())
     known = attributes if labels else ()
