@@ -55,17 +55,18 @@ class OpenLake:
         for fragment in fragments:
             row, place = 0, self.place(fragment)
             with self.told(place):
-                self._check_groups(fragment, place)
-                batches = fragment.to_batches(
-                    schema=self.table.schema, columns=wanted, batch_size=at_once, batch_readahead=1, fragment_readahead=1
-                )
-            while True:
+                # A scanner reads ahead in the whole of what it is given, whatever it is told: it is given one row group.
+                parts = [fragment] if self.config.format == "csv" else self._groups(fragment, place)
+            for part in parts:
                 with self.told(place):
-                    batch = next(batches, None)
-                if batch is None:
-                    break
-                yield Batch(batch, place, row)
-                row += len(batch)
+                    batches = part.to_batches(schema=self.table.schema, columns=wanted, batch_size=at_once, batch_readahead=1)
+                while True:
+                    with self.told(place):
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
+                    yield Batch(batch, place, row)
+                    row += len(batch)
 
     def told(self, place: str = "") -> contextlib.AbstractContextManager[None]:
         """Damage as one line without a value; a disk or network that failed as something to try again."""
@@ -75,15 +76,16 @@ class OpenLake:
         """A column of text, whole numbers or booleans as text; a missing value is an error."""
         return texts(batch.columns.column(name), name, batch.place)
 
-    def _check_groups(self, fragment: ds.Fragment, place: str) -> None:
-        if self.config.format == "csv":
-            return
+    def _groups(self, fragment: ds.Fragment, place: str) -> list[ds.Fragment]:
+        """The row groups of a Parquet file."""
         largest = max((group.total_byte_size for group in fragment.row_groups), default=0)
         if largest > MAX_GROUP_BYTES:
             raise DataError(
                 f"{self.source}, {place}: expected row groups of at most {MAX_GROUP_BYTES // 2**20} MB, found one of "
                 f"{largest // 2**20} MB; write the file with smaller ones"
             )
+        groups: list[ds.Fragment] = fragment.split_by_row_group()
+        return groups
 
 
 def open_lake(source: str, config: LakeConfig) -> OpenLake:
