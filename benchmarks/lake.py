@@ -1,11 +1,11 @@
 """Throughput of protecting a whole lake, against reading and writing it with no work and against the bare matrix products.
 
-python benchmarks/lake.py [records] [donors] [partitions]: vectors of 577 floats in hive Parquet, the paper's three-layer encoder,
-embeddings of 512, one worker per core with one thread each. The whole pass counts: read, score, draw, shuffle, write, read back,
-digests, suite, ledger, publish; attacks are measured by benchmarks/audit.py. Copying and products run in as many processes as
-there are workers, on the same partitions, one after the other in one run. Memory is the largest worker's peak: for all records,
-for a tenth of the partitions, and for partitions of a tenth of the length, whose few rows do not fill a worker's buffers. A run with
-nothing to do is timed last.
+python benchmarks/lake.py [records] [donors] [partitions] [device]: vectors of 577 floats in hive Parquet, the paper's three-
+layer encoder, embeddings of 512, one worker per core with one thread each. The whole pass counts: read, score, draw, shuffle,
+write, read back, digests, suite, ledger, publish; attacks are measured by benchmarks/audit.py. Copying and products run in as
+many processes as there are workers, on the same partitions, one after the other in one run. Memory is the largest worker's
+peak: for all records, for a tenth of the partitions, and for partitions of a tenth of the length, whose few rows do not fill a
+worker's buffers. A run with nothing to do is timed last.
 """
 
 import json
@@ -51,18 +51,19 @@ FEATURES_WIDE, WIDTH = 577, 512
 KEY = Key("calls", "pass_substitution")
 CLASSES = {"gender": ("f", "m"), "topic": ("a", "b")}
 WORKERS = len(os.sched_getaffinity(0))
-PARAMS = """
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+PARAMS = f"""
 seed: 1
-compute: {threads: 1}
+compute: {{threads: 1, device: {DEVICE}}}
 datasets: [calls]
 methods: [pass_substitution]
 dataset:
-  calls: {reader: lake, record_id: call, payload: [vector], private: [gender], useful: [topic], pass_through: [day]}
-pool: {}
-train: {epochs: 1, batch_size: 64}
-method: {pass_substitution: {}}
-audit: {attacks: {logistic_regression: {iterations: 10}}}
-tracking: {enabled: false}
+  calls: {{reader: lake, record_id: call, payload: [vector], private: [gender], useful: [topic], pass_through: [day]}}
+pool: {{}}
+train: {{epochs: 1, batch_size: 64}}
+method: {{pass_substitution: {{}}}}
+audit: {{attacks: {{logistic_regression: {{iterations: 10}}}}}}
+tracking: {{enabled: false}}
 """
 
 
@@ -157,12 +158,13 @@ def products(path: Path) -> None:
     torch.set_num_threads(1)
     channel = load_channel(path.parents[2] / "root" / "models" / "calls" / "pass_substitution").channel
     assert isinstance(channel, SubstitutionChannel)  # noqa: S101
-    weights = [layer.weight for layer in channel.encoder.modules() if isinstance(layer, torch.nn.Linear)] + [channel.donors]
-    block = torch.zeros(BLOCK_ROWS, FEATURES_WIDE)
+    layers = [layer.weight for layer in channel.encoder.modules() if isinstance(layer, torch.nn.Linear)] + [channel.donors]
+    weights, block = [weight.to(DEVICE) for weight in layers], torch.zeros(BLOCK_ROWS, FEATURES_WIDE, device=DEVICE)
     for _ in range(-(-pq.read_metadata(path).num_rows // BLOCK_ROWS)):
         values = block
         for weight in weights:
             values = values @ weight.T
+    values[0, 0].item()  # a device may still be at work
 
 
 def timed(work: Callable[[Path], None], paths: list[Path]) -> float:
@@ -205,6 +207,7 @@ def main() -> None:
         "records": records,
         "donors": donors,
         "workers": WORKERS,
+        "device": DEVICE,
         "peak_mb": round(peak),
         "memory_10x": round(peak / peak_few, 3),
         "memory_10x_longer": round(peak / peak_short, 3),

@@ -17,7 +17,7 @@ from pass_core.draws import WordArray
 from pass_core.errors import ConfigError, DataError
 from tasks.protecting.faults import crash_point
 from tasks.protecting.keys import find_key, new_key
-from tasks.storage import sync_folder
+from tasks.storage import sync_folder, write_json
 
 LEDGER_KEY = "PASS_LEDGER_KEY_FILE"  # environment: a key file elsewhere than beside the ledger
 BUCKET_ROWS = 2**24  # hashes that are merged at once
@@ -53,9 +53,15 @@ class Ledger:
             counts += np.logical_or.reduce([_among(hashes, segment) for segment in segments])
         return int(counts.max())
 
-    def record(self, draw: str, version: int, hashes: Sequence[WordArray]) -> None:
-        """Notes that these records (sorted hashes per partition) are drawn; the same again is the same file."""
+    def record(self, draw: str, version: int, hashes: Sequence[WordArray], decision: str | None = None) -> None:
+        """Notes that these records (sorted hashes per partition) are drawn; the same again is the same file.
+
+        Args:
+            decision: why they may be drawn more often than the limit; somebody's own words, so they stay in here.
+        """
         path = self.folder / f"{draw}-{version:06d}.u64"
+        if decision is not None:
+            write_json(path.with_suffix(".json"), {"redraw": decision})
         temporary = path.with_suffix(".part")
         buckets = max(1, -(-sum(map(len, hashes)) // BUCKET_ROWS))
         edges = [2**64 * k // buckets for k in range(1, buckets)]

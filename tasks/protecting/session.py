@@ -196,7 +196,8 @@ class Protection:
         receipts = self._count(staged)
         version = (self._manifest.version if self._manifest else 0) + 1
         if staged:
-            self._ledger.record(self.job.pins.draw, version, [one.hashes() for one in staged.values()])
+            hashes = [one.hashes() for one in staged.values()]
+            self._ledger.record(self.job.pins.draw, version, hashes, self.request.redraw)
         crash_point("ledger written")
         manifest = self._next(plan, receipts, version, held, finding)
         self.target.publish(manifest, {name: one.data for name, one in staged.items()}, held)

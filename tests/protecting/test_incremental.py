@@ -16,7 +16,7 @@ from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protecting.receipts import Receipts
 from tasks.protecting.targets import default_state, open_target
 from tasks.protecting.withdrawal import withdraw
-from tasks.storage import digest
+from tasks.storage import digest, read_json
 from tests.protecting.lakes import (
     PARAMS,
     PassGate,
@@ -164,6 +164,8 @@ def test_another_key_or_model_draws_again_only_when_somebody_decides(champion: P
     assert manifest is not None
     assert {receipt.draws for receipt in manifest.partitions.values()} == {2}
     assert not set(before) & set(published(target))
+    decisions = [read_json(path) for path in (default_state(str(target)) / "ledger").glob("*.json")]
+    assert decisions == [{"redraw": "yearly rotation"}]
     # Even for a target of its own: the ledger knows the records, not only what is published here.
     other = tmp_path / "other"
     state = default_state(str(target))
