@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.protect_cli import DATA, METHOD, PARAMS, KeyFile, Method, Params, Root, Settings, State
+from flows.protect_cli import DATA, METHOD, PARAMS, Address, Engine, Format, KeyFile, Method, Params, Root, Settings, State
 from flows.protect_order import Order, prepare
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
@@ -29,6 +29,9 @@ def serve(
     state: State = None,
     key_file: KeyFile = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    target_format: Format = None,
     port: Annotated[int, typer.Option("--port", help="Port of Prefect's pages, where PREFECT_API_URL names no server.")] = 4200,
 ) -> None:
     """Protect a lake every night and audit every week, until Ctrl-C; brings its own Prefect server."""
@@ -50,6 +53,9 @@ def serve(
         str(state) if state else None,
         str(key_file) if key_file else None,
         workers=workers,
+        engine=engine,
+        address=address,
+        target_format=target_format,
     )
     plan = prepare(order, silent).plan()  # what is wrong is told now, and not at night
     out.print(f"{len(plan.work)} partition(s) to do, {len(plan.unchanged)} unchanged.")

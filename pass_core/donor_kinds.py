@@ -17,7 +17,7 @@ from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.substitution import Channel, draw_substitutes, padded_blocks
-from pass_core.training import TrainConfig, encoder_precision, minimise
+from pass_core.training import TrainConfig, fit_heads
 
 CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's
 
@@ -86,19 +86,10 @@ def fit_kind_channel(
     drawn = build_network("auto", data.feature_shape, sum(widths), generator, CLASSIFIER)
     classifier = share_statistics(drawn, run.world).to(setting.device)
     features = torch.from_numpy(data.features).to(setting.device)
-    labels = [torch.from_numpy(data.labels[a.name]).to(setting.device) for a in useful]
-
-    def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-        with encoder_precision(training, setting.device):
-            logits = classifier(features[rows])
-        heads = logits.float().split(widths, dim=1)
-        losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, labels, strict=True)]
-        return {"total": run.world.mean(torch.stack(losses).sum())}
-
-    classifier.train()
-    minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, run)
+    targets = [(torch.from_numpy(data.labels[a.name]).to(setting.device), a.n_classes) for a in useful]
+    fit_heads(classifier, features, targets, training, generator, run)
     donors = torch.from_numpy(np.stack([setting.pool.labels[a.name] for a in useful], axis=1)).to(setting.device)
-    return KindChannel(classifier.eval(), torch.tensor(widths), donors, epsilon)
+    return KindChannel(classifier, torch.tensor(widths), donors, epsilon)
 
 
 def fitted_kinds(channel: KindChannel, setting: Setting) -> FittedDonors:

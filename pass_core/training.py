@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pass_core.checkpoints import TrainingState
 from pass_core.epochs import Epoch
@@ -129,6 +130,33 @@ def minimise(
         tell(state.epochs)
         run.checkpoints.offer(state.tensors())
     state.take_best()
+
+
+def fit_heads(
+    classifier: nn.Module,
+    features: Tensor,
+    targets: Sequence[tuple[Tensor, int]],
+    config: TrainConfig,
+    generator: torch.Generator,
+    run: Run,
+) -> None:
+    """Trains a classifier whose outputs are those of several classifications one beside the other.
+
+    Args:
+        targets: the classes of every classification and how many there are, in the order of the outputs.
+    """
+    widths = [width for _, width in targets]
+
+    def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
+        with encoder_precision(config, features.device):
+            logits = classifier(features[rows])
+        heads = logits.float().split(widths, dim=1)
+        losses = [F.cross_entropy(head, classes[rows]) for head, (classes, _) in zip(heads, targets, strict=True)]
+        return {"total": run.world.mean(torch.stack(losses).sum())}
+
+    classifier.train()
+    minimise(batch_loss, classifier.state_dict(keep_vars=True), len(features), config, generator, run)
+    classifier.eval()
 
 
 def _agreed(figures: Mapping[str, float], world: World) -> dict[str, float]:

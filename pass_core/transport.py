@@ -34,7 +34,7 @@ from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.sinkhorn import Scaling, solve_potentials
 from pass_core.substitution import BLOCK_ROWS, Exclusion, padded_blocks
-from pass_core.training import TrainConfig, encoder_precision, minimise
+from pass_core.training import TrainConfig, fit_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,27 +157,18 @@ def solve_transport(
     drawn = build_classifier(data.feature_shape, n_combinations, useful, generator)
     classifier = share_statistics(drawn, run.world).to(setting.device)
     features = torch.from_numpy(data.features).to(setting.device)
-    targets = [torch.from_numpy(labels).to(setting.device) for labels in (combined, *(data.labels[a.name] for a in useful))]
-    widths = [n_combinations, *(a.n_classes for a in useful)]
-
-    def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-        with encoder_precision(training, setting.device):
-            logits = classifier(features[rows])
-        heads = logits.float().split(widths, dim=1)
-        losses = [F.cross_entropy(head, target[rows]) for head, target in zip(heads, targets, strict=True)]
-        return {"total": run.world.mean(torch.stack(losses).sum())}
-
-    classifier.train()
+    classes = [(combined, n_combinations), *((data.labels[a.name], a.n_classes) for a in useful)]
+    targets = [(torch.from_numpy(labels).to(setting.device), width) for labels, width in classes]
     quiet = Run(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
-    minimise(batch_loss, classifier.state_dict(keep_vars=True), len(data), training, generator, quiet)
+    fit_heads(classifier, features, targets, training, generator, quiet)
     kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(setting.device)
     space = learn_neighbourhoods(features, kinds, generator)
     unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
-    channel = build_channel(classifier.eval(), space, unscaled, setting, config)
+    channel = build_channel(classifier, space, unscaled, setting, config)
     seen = channel.look_at(features, setting.exclusion)  # once: it is the same in every round
     potentials = solve_potentials(
         lambda rows: channel.log_kernel(seen.rows(rows)),
-        targets[0],
+        targets[0][0],
         len(setting.pool),
         Scaling(config.rounds, config.tolerance, config.majority, config.records_per_round),
         generator,

@@ -125,11 +125,15 @@ def _expected(champion: Path, project: Path) -> dict[str, bytes]:
 def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion: Path, project: Path) -> None:
     port = _free_port()
     api, target = _Api(port), project / "out"
-    options = ["--dataset", "calls", "--root", "root", "--port", str(port), "--workers", "1"]
+    options = ["--dataset", "calls", "--root", "root", "--port", str(port), "--workers", "1", "--target-format", "parquet"]
     command = ["flows.cli", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
     with _running(project, _environment(project), *command) as said:
         nightly = _until(lambda: api.deployment("pass-protect/nightly"), said)
         assert nightly["schedules"][0]["schedule"] == {"cron": "* * * * *", "timezone": "Europe/Berlin", "day_or": True}
+        assert {name: nightly["parameters"][name] for name in ("engine", "target_format")} == {
+            "engine": "local",
+            "target_format": "parquet",
+        }
         weekly = _until(lambda: api.deployment("pass-audit/weekly"), said)
         assert weekly["schedules"][0]["schedule"]["cron"] == "0 4 * * 0"
         assert weekly["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
