@@ -92,5 +92,10 @@ def _draw_key(order: Order) -> bytes:
     if order.key_block:
         from prefect.blocks.system import Secret
 
-        secret = str(Secret.load(order.key_block).get())
+        try:
+            secret = str(Secret.load(order.key_block).get())
+        except ValueError:
+            raise ConfigError(
+                f"key_block: expected a Secret block of Prefect's server, found none called {order.key_block!r}; make it there"
+            ) from None
     return find_key(Path(order.key_file) if order.key_file else None, os.environ, secret)

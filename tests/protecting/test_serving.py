@@ -165,18 +165,24 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
         api.get("/health")  # the server ended with the command
 
 
-@pytest.mark.slow
 def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, project: Path) -> None:
+    """The key is the server's secret; a block that is not there is told."""
     port = _free_port()
     api = _Api(port)
     places = {"PASS_SOURCE": "lake", "PASS_TARGET": "out", "PASS_DATASET": "calls", "PASS_PROJECT": str(project)}
     environment = _environment(project, PREFECT_API_URL=api.url, **places)
+    environment.pop("PASS_DRAW_KEY")
     shutil.copy(PROJECT / "prefect.yaml", project)
     with _running(project, environment, "prefect", "server", "start", "--port", str(port)) as said:
         _until(lambda: api.deployment("none/none") is None and _answers(api), said)
-        for command in (["work-pool", "create", "pass", "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+        block = f"from prefect.blocks.system import Secret; Secret(value={DRAW_KEY.hex()!r}).save('draw-key')"
+        for command in (
+            ["-c", block],
+            ["-m", "prefect", "work-pool", "create", "pass", "--type", "process"],
+            ["-m", "prefect", "--no-prompt", "deploy", "--all"],
+        ):
             done = subprocess.run(
-                [sys.executable, "-m", "prefect", *command],
+                [sys.executable, *command],
                 cwd=project,
                 env=environment,
                 capture_output=True,
@@ -191,9 +197,14 @@ def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, pro
             described = deployment["parameter_openapi_schema"]["properties"]
             assert all(field.get("description") for field in described.values()), described
         with _running(project, environment, "prefect", "worker", "start", "--pool", "pass") as worker:
-            runs = [api.start(deployment["id"], root="root") for deployment in (nightly, weekly)]
+            runs = [api.start(nightly["id"], root="root", key_block="draw-key"), api.start(weekly["id"], root="root")]
             _until(lambda: all(api.state(run) in FINAL for run in runs), worker)
             assert [api.state(run) for run in runs] == ["COMPLETED", "COMPLETED"], worker()[-4000:]
+            astray = api.start(nightly["id"], root="root", key_block="no-such-key")
+            _until(lambda: api.state(astray) in FINAL, worker)
+            assert api.state(astray) == "FAILED"
+            assert "expected a Secret block" in api.get(f"/flow_runs/{astray}")["state"]["message"]
+            assert DRAW_KEY.hex() not in worker()
     assert published(project / "out") == _expected(champion, project)
 
 
