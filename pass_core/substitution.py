@@ -1,5 +1,6 @@
 """The channel P(x'|x) over a finite pool of donors (PASS, ICML 2025, eq. 2)."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -60,12 +61,16 @@ class SubstitutionChannel:
     def pool_size(self) -> int:
         return len(self.donors)
 
+    @functools.cached_property
+    def _scaled(self) -> Tensor:
+        """(dim, pool) directions of the donors over τ; lakes ask for a block at a time, which would pay for it anew."""
+        return F.normalize(self.donors, dim=1).T / self.temperature
+
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         self.encoder.eval()
-        scaled = F.normalize(self.donors, dim=1).T / self.temperature
         for rows, block in padded_blocks(features, self.donors.device):
             with torch.inference_mode():
-                scores = F.normalize(self.encoder(block), dim=1) @ scaled
+                scores = F.normalize(self.encoder(block), dim=1) @ self._scaled
                 torch.softmax(scores, dim=1, out=scores)  # in place: fresh memory costs more than the arithmetic
             yield rows, scores[: rows.stop - rows.start].cpu().numpy()
 
