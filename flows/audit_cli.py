@@ -9,7 +9,20 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from flows.commands import PARAMS, Dataset, EngineOption, Method, Params, Quiet, Root, Settings, engine_name, out, run_steps
+from flows.commands import (
+    EXIT_FAILED_AUDIT,
+    PARAMS,
+    Dataset,
+    EngineOption,
+    Method,
+    Params,
+    Quiet,
+    Root,
+    Settings,
+    engine_name,
+    out,
+    run_steps,
+)
 from flows.engines import EngineName
 from flows.summary import audit_rows
 from pass_core.audit.settings import Thresholds
@@ -29,7 +42,6 @@ from tasks.registry import is_generated
 from tasks.step_io import Key
 from tasks.storage import read_json
 
-EXIT_FAILED_AUDIT = 3
 DATASET, METHOD = "synthetic_motion", "pass_substitution"
 NEVER = "never"
 

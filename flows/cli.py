@@ -13,9 +13,10 @@ import typer
 import pass_core.methods
 import tasks.datasets
 import tasks.extractors
-from flows.audit_cli import EXIT_FAILED_AUDIT, audit_app, show_audit
+from flows.audit_cli import audit_app, show_audit
 from flows.bench_cli import bench
 from flows.commands import (
+    EXIT_FAILED_AUDIT,
     PARAMS,
     AsJson,
     Dataset,

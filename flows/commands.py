@@ -14,6 +14,7 @@ from tasks.registry import find_step
 
 out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
 
+EXIT_FAILED_AUDIT = 3
 PARAMS = Path("params.yaml")
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
 Method = Annotated[str, typer.Option("--method", help="Method, a name from params.yaml.")]

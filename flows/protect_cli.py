@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from flows.commands import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
 from flows.protect_order import EngineName, Order, prepare
 from pass_core.draws import key_id
 from pass_core.errors import AuditFailed
@@ -29,7 +30,6 @@ Target = Annotated[str, typer.Argument(help="Where the protected lake is publish
 Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml (reader: lake) that names the columns.")]
 Method = Annotated[str, typer.Option("--method", help="Method whose trained model protects.")]
 Root = Annotated[Path, typer.Option("--root", help="Where model, pool and audit lie.")]
-Params = Annotated[Path, typer.Option("--params", help="Parameter file.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: protect.keep_versions=1.")]
 State = Annotated[Path | None, typer.Option("--state", help="Private folder: staging, receipts, ledger. Default: beside TARGET.")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")]
@@ -39,10 +39,7 @@ Engine = Annotated[EngineName, typer.Option("--engine", help="Processes of this 
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster's head, host:port. Default: one for this run.")]
 Format = Annotated[TargetFormat | None, typer.Option("--target-format", help="parquet or delta. Default: what TARGET is.")]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be done and why; do nothing.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-EXIT_FAILED_AUDIT = 3
-METHOD, DATA, PARAMS = "pass_substitution", Path("data"), Path("params.yaml")
+METHOD, DATA = "pass_substitution", Path("data")
 
 
 def register(app: typer.Typer) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.protect_cli import DATA, METHOD, PARAMS, Address, Engine, Format, KeyFile, Method, Params, Root, Settings, State
+from flows.commands import PARAMS, Params
+from flows.protect_cli import DATA, METHOD, Address, Engine, Format, KeyFile, Method, Root, Settings, State
 from flows.protect_order import Order, prepare
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
