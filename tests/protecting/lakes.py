@@ -52,7 +52,7 @@ PARAMS: dict[str, Any] = {
     "methods": ["pass_substitution"],
     "dataset": {"calls": SECTION},
     "pool": {"donors": 48, "forbid": "self"},
-    "train": {"epochs": 20, "batch_size": 64, "learning_rate": 0.01},  # enough to hide most of the gender, whatever the key
+    "train": {"epochs": 6, "batch_size": 64, "learning_rate": 0.01},  # enough to hide most of the gender, whatever the key
     "method": {"pass_substitution": {"embedding_size": 16}},
     "release": {"calls": ["topic"]},
     "audit": {
