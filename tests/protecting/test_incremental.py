@@ -1,6 +1,7 @@
 """What a run does and leaves alone: new, changed, missing, drifted, damaged; keys, draws, retention, donors who leave."""
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -238,7 +239,7 @@ def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_pa
     run = make_run(root, lake, tmp_path / "out")
     plan = run.plan()
     description = root / "models" / "calls" / "pass_substitution" / "model.json"
-    description.write_text(description.read_text().replace('"epochs": 2', '"epochs": 3'))
+    description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
     with pytest.raises(DataError, match="have changed since the run was begun"):
         run.execute(plan)
 
