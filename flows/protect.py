@@ -12,7 +12,7 @@ from prefect.artifacts import create_table_artifact
 
 from flows.policy import PROTECT, PUBLISH
 from flows.protect_order import EngineName, Order, prepare
-from pass_core.draws import key_id
+from pass_core.channel.draws import key_id
 from pass_core.errors import DataError, TransientError
 from tasks.protecting.backfill import write_plan
 from tasks.protecting.manifest import Manifest

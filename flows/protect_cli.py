@@ -10,7 +10,7 @@ from rich.console import Console
 
 from flows.commands import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
 from flows.protect_order import EngineName, Order, prepare
-from pass_core.draws import key_id
+from pass_core.channel.draws import key_id
 from pass_core.errors import AuditFailed
 from tasks.config import load_config
 from tasks.layout import layout_at

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.channel.substitution import Channel, draw_substitutes, padded_blocks
 from pass_core.data import FloatArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
@@ -16,7 +17,6 @@ from pass_core.networks import Widths, build_network
 from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
-from pass_core.substitution import Channel, draw_substitutes, padded_blocks
 from pass_core.training import TrainConfig, fit_heads
 
 CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's

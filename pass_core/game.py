@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
+from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.errors import ConfigError
 from pass_core.generators import Generator, RecordSpace
-from pass_core.substitution import BLOCK_ROWS
 
 Side = Literal["private", "useful"]
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.base import Setting
 from pass_core.run import Run
-from pass_core.substitution import BLOCK_ROWS
 from pass_core.training import TrainConfig
 
 CLIP = 3.0  # standard deviations around the mean to which vectors and windows are clipped: a range makes sensitivity finite

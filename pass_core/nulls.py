@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 from scipy import special, stats
 
+from pass_core.channel.joint_law import accumulate
+from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray, combinations
-from pass_core.exact import accumulate
-from pass_core.substitution import Channel
 
 MOST_CELLS = 4096  # groups of records whose sums are held; more are streamed again for every test
 TABLE_CELLS = 2**24  # of the tables of several permutations that are held at once

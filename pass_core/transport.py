@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
 from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
@@ -33,7 +34,6 @@ from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.sinkhorn import Scaling, solve_potentials
-from pass_core.substitution import BLOCK_ROWS, Exclusion, padded_blocks
 from pass_core.training import TrainConfig, fit_heads
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pass_core.channel.joint_law import channel_law, mutual_information
+from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, IntArray, Records, with_role
 from pass_core.errors import DataError
-from pass_core.exact import channel_law, mutual_information
-from pass_core.substitution import Channel
 
 MOST_RECORDS = 2048  # of those held out that are looked at: what an epoch's figures may cost
 PERMUTATIONS = 4

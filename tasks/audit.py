@@ -14,12 +14,12 @@ from pass_core.audit.attributes import NamedAttack
 from pass_core.audit.findings import AuditFindings
 from pass_core.audit.run import run_audit
 from pass_core.audit.subject import Subject
+from pass_core.channel.joint_law import accumulate, substitution_confusion
+from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute
 from pass_core.devices import Device, resolve_device
 from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
-from pass_core.exact import accumulate, substitution_confusion
-from pass_core.pool import Forbidden
 from tasks.audit_config import AuditConfig
 from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from pass_core.audit.findings import AuditFindings
 from pass_core.audit.settings import DRIFTS, Depth, Limit, Thresholds
+from pass_core.channel.pool import Forbidden
 from pass_core.errors import DataError
-from pass_core.pool import Forbidden
 from tasks.storage import read_json, rounded
 
 SCHEMA_VERSION: Literal[2] = 2

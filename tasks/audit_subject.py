@@ -10,13 +10,13 @@ from pass_core.attacks.base import Adversary
 from pass_core.audit.findings import Replay
 from pass_core.audit.replay import find_replay
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.channel.joint_law import channel_law
+from pass_core.channel.pool import Forbidden
+from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch
-from pass_core.exact import channel_law
 from pass_core.methods.base import Adversarial
-from pass_core.pool import Forbidden
 from pass_core.randomness import stream
-from pass_core.substitution import Channel
 from pass_core.validation import hold_out, learnt_from
 from tasks.lake import (
     FEATURES,

@@ -10,12 +10,12 @@ import numpy as np
 
 from pass_core.audit.drift import RECORDS, Side, find_drift, judge_drift
 from pass_core.audit.findings import Check, Outcome, Unlabelled
+from pass_core.channel.pool import Forbidden
+from pass_core.channel.substitution import Channel
 from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
-from pass_core.pool import Forbidden
 from pass_core.randomness import stream
-from pass_core.substitution import Channel
 from tasks.audit_config import AuditConfig
 from tasks.audit_document import amended, limits_of, read_audit
 from tasks.config import Config

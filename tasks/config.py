@@ -17,9 +17,9 @@ import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
 from pass_core.audit.settings import Depth, Thresholds
+from pass_core.channel.pool import PoolConfig
 from pass_core.devices import Device
 from pass_core.errors import ConfigError
-from pass_core.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.audit_config import AuditConfig
 from tasks.dataset_config import DatasetConfig

@@ -1,12 +1,12 @@
-"""Which training records become donors: read from a folder of features, chosen by `pass_core.pool`."""
+"""Which training records become donors: read from a folder of features, chosen by `pass_core.channel.pool`."""
 
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from pass_core.channel.pool import Column, PoolConfig, sample_pool
 from pass_core.data import IntArray
-from pass_core.pool import Column, PoolConfig, sample_pool
 from pass_core.validation import learnt_from
 from tasks.lake import BLOCK, PERSON, SPLIT, TableInfo, class_indices, read_folder, shown_classes
 

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 
 import pass_core.methods
 from pass_core import discovery
+from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
 from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Fitted, Method, Setting
 from pass_core.parallel import World
-from pass_core.pool import Forbidden
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig

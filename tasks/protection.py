@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from pass_core.channel.draws import inverse_cdf, keyed_words
+from pass_core.channel.pool import Forbidden
+from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
-from pass_core.draws import inverse_cdf, keyed_words
 from pass_core.methods.base import Fitted, Setting
-from pass_core.pool import Forbidden
-from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from tasks.lake import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
 from tasks.models import load_model, model_digest
 from tasks.step_io import Key

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pass_core.channel.pool import PoolConfig
 from pass_core.errors import DataError
-from pass_core.pool import PoolConfig
 from pass_core.randomness import stream
 from tasks.dataset_config import DatasetConfig
 from tasks.donor_choice import choose_donors

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pass_core.channel.draws import key_id, keyed_order, keyed_words
+from pass_core.channel.pool import Forbidden
 from pass_core.data import IntArray
 from pass_core.devices import Device, resolve_device
-from pass_core.draws import key_id, keyed_order, keyed_words
-from pass_core.pool import Forbidden
 from tasks.dataset_config import DatasetConfig
 from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.lake import (

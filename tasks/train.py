@@ -5,10 +5,10 @@ from typing import Any
 
 import polars as pl
 
+from pass_core.channel.entanglement import Allowance, what_the_data_allow
+from pass_core.channel.pool import Forbidden
 from pass_core.devices import Device
-from pass_core.entanglement import Allowance, what_the_data_allow
 from pass_core.epochs import Epoch
-from pass_core.pool import Forbidden
 from pass_core.run import Run
 from pass_core.training import TrainConfig, best_epoch
 from pass_core.validation import TOTAL

@@ -12,8 +12,8 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.logistic_regression import ATTACK, LogisticRegressionConfig
 from pass_core.audit.findings import Bundle, Bundles
 from pass_core.audit.subject import Subject, Substitution
+from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import Attribute, DoubleArray, IntArray, with_role
-from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.metrics import FLOOR, class_shares
 from pass_core.statistics import Blocks
 

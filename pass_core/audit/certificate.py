@@ -7,8 +7,8 @@ from scipy import special
 from scipy.spatial.distance import pdist
 
 from pass_core.audit.findings import Certificate, DonorLeakage
+from pass_core.channel.joint_law import posterior
 from pass_core.data import DoubleArray, IntArray
-from pass_core.exact import posterior
 
 MOST_PAIRED = 3000  # records among which the farthest two are sought; all where the attribute has two classes
 RARE = 0.01

@@ -18,11 +18,11 @@ from scipy import stats
 from pass_core.attacks._flat import flat_features
 from pass_core.audit.findings import Check, Drift
 from pass_core.audit.settings import Thresholds
+from pass_core.channel.draws import inverse_cdf, uniform_words
+from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.errors import AuditError
 from pass_core.nulls import NullComparison, compared
-from pass_core.substitution import Channel
 
 RECORDS = 2000  # at most, of each side: the tables of all pairs fit into memory, and an AUC is known to 0.01
 FEWEST_RECORDS = 20  # of each side: fewer cannot show any drift, which would look like none

@@ -11,8 +11,8 @@ from pass_core.audit.certificate import certify, donor_leakage, rare_donors
 from pass_core.audit.findings import ExactFindings, Information
 from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Subject, Substitution
+from pass_core.channel.joint_law import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, combinations, one_hot, with_role
-from pass_core.exact import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
 from pass_core.metrics import nag
 from pass_core.nulls import MOST_CELLS, DonorSums, NullComparison, Units, choose_units, compare_with_null, donor_sums
 from pass_core.statistics import CONFIDENCE

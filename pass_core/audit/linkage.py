@@ -14,8 +14,8 @@ from pass_core.audit.bundles import find_bundles
 from pass_core.audit.findings import Linkage, RepeatedDraws
 from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Part, Subject, Substitution
+from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.statistics import Blocks, Estimate
 
 SCORES_AT_ONCE = 2**22  # candidates times released records whose scores are held

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from pass_core.audit.findings import Replay
+from pass_core.channel.draws import WordArray, experiment_key, inverse_cdf, keyed_words, uniform_words
 from pass_core.data import FloatArray, IntArray
-from pass_core.draws import WordArray, experiment_key, inverse_cdf, keyed_words, uniform_words
 
 SEEDS = 4096  # from 0 on
 RECORDS = 64

@@ -7,8 +7,8 @@ from pass_core.audit.exactly import ExactPass, described
 from pass_core.audit.findings import StrangerFindings, Strangers
 from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Subject, Substitution
+from pass_core.channel.joint_law import accumulate, best_rule, channel_law
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
-from pass_core.exact import accumulate, best_rule, channel_law
 from pass_core.metrics import Scoring
 from pass_core.nulls import choose_units, compare_with_null, donor_sums
 from pass_core.statistics import Blocks

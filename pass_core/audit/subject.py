@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from pass_core.attacks.base import Adversary
+from pass_core.channel.joint_law import ChannelLaw
+from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, FloatArray, IntArray, Records, Role, combinations, with_role
-from pass_core.exact import ChannelLaw
-from pass_core.substitution import Channel
 
 Split = Literal["train", "test"]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pass_core.attacks.base import Adversary
+from pass_core.channel.substitution import Channel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.run import Run
-from pass_core.substitution import Channel, Exclusion
 from pass_core.training import TrainConfig
 
 

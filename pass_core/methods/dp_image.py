@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
 from pass_core.generators import Autoencoder
@@ -16,7 +17,6 @@ from pass_core.networks import drawn_from
 from pass_core.noise import check_epsilon, laplace
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
-from pass_core.substitution import BLOCK_ROWS
 from pass_core.training import TrainConfig, minimise
 
 

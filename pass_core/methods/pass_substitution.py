@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pass_core.channel.joint_law import entropy
+from pass_core.channel.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations, one_hot, with_role
 from pass_core.errors import ConfigError, MethodError
-from pass_core.exact import entropy
 from pass_core.losses import bound_constant
 from pass_core.methods.base import Setting
 from pass_core.networks import NetworkKind, build_network
@@ -19,7 +20,6 @@ from pass_core.objective import Objective
 from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
-from pass_core.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.transport import TransportConfig, solve_transport
 from pass_core.validation import TOTAL, HeldOut

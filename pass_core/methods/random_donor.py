@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.donor_kinds import FittedDonors
 from pass_core.methods.base import Setting
 from pass_core.run import Run
-from pass_core.substitution import BLOCK_ROWS
 from pass_core.training import TrainConfig
 
 

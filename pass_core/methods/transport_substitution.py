@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pass_core.channel.substitution import draw_substitutes
 from pass_core.data import FloatArray, IntArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
 from pass_core.neighbourhoods import Neighbourhoods
 from pass_core.run import Run
-from pass_core.substitution import draw_substitutes
 from pass_core.training import TrainConfig
 from pass_core.transport import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
 

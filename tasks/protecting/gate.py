@@ -12,13 +12,13 @@ import numpy as np
 from pass_core.audit.drift import Side
 from pass_core.audit.run import run_audit
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.channel.joint_law import channel_law
+from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import FloatArray, IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.epochs import Epoch
 from pass_core.errors import AuditError, DataError
-from pass_core.exact import channel_law
 from pass_core.randomness import stream
-from pass_core.substitution import Channel, ExcludingChannel, Exclusion
 from tasks.audit import named_attacks
 from tasks.audit_config import AuditConfig
 from tasks.audit_unlabelled import audit_unlabelled, read_labelled_audit, side_of

@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.devices import Device
-from pass_core.pool import Forbidden
 from tasks.lake_config import LakeConfig
 from tasks.payloads import Payload, Payloads
 from tasks.protecting.manifest import Manifest, Pins, Receipt

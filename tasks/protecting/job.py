@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pass_core.draws import key_id
+from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
 from tasks.extract import load_extractor

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from pass_core.draws import KEY_BYTES, experiment_key, key_id
+from pass_core.channel.draws import KEY_BYTES, experiment_key, key_id
 from pass_core.errors import ConfigError
 
 KEY, KEY_FILE = "PASS_DRAW_KEY", "PASS_DRAW_KEY_FILE"  # environment: the key in hex, or the path of its file

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pass_core.channel.draws import WordArray
 from pass_core.data import IntArray
-from pass_core.draws import WordArray
 from pass_core.errors import ConfigError, DataError
 from tasks.protecting.faults import crash_point
 from tasks.protecting.keys import find_key, new_key

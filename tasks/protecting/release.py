@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from pass_core.channel.draws import keyed_words
 from pass_core.data import IntArray
-from pass_core.draws import keyed_words
 from pass_core.errors import SchemaMismatch
 from tasks.lake import PAYLOAD, RECORD_ID, array_of
 from tasks.lake_config import LakeConfig

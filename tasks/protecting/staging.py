@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from pass_core.channel.draws import WordArray
 from pass_core.data import Attribute, IntArray
-from pass_core.draws import WordArray
 from pass_core.errors import ConfigError
 from tasks.protecting.interfaces import Sample
 from tasks.protecting.manifest import Pins, Receipt, read_receipt, to_json

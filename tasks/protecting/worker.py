@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pass_core.channel.draws import WordArray, keyed_words
+from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel, Exclusion
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
-from pass_core.draws import WordArray, keyed_words
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, ValidationFailed
-from pass_core.substitution import BLOCK_ROWS, Channel, ExcludingChannel, Exclusion
 from tasks.extract import checked_features, load_extractor
 from tasks.lake import TableInfo, open_writer
 from tasks.numerics import fingerprint, fixed_numerics

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pass_core.attacks.network import NetworkConfig
-from pass_core.pool import PoolConfig
+from pass_core.channel.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.tables.code import code_digest
 from tasks.tables.measure import Told

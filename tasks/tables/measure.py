@@ -8,9 +8,9 @@ import numpy as np
 
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
+from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records
 from pass_core.epochs import OnEpoch
-from pass_core.exact import channel_law, mutual_information, rule_accuracy
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.metrics import hits_of, majority_class
 from pass_core.randomness import stream, torch_generator

@@ -16,7 +16,7 @@ import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
 from pass_core.audit.settings import Depth, Thresholds
-from pass_core.pool import PoolConfig
+from pass_core.channel.pool import PoolConfig
 from pass_core.training import TrainConfig
 from tasks.config import ComputeConfig, load_config
 from tasks.layout import Layout

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.channel.draws import inverse_cdf, uniform_words
+from pass_core.channel.joint_law import channel_law
+from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, FloatArray, IntArray, Records
-from pass_core.draws import inverse_cdf, uniform_words
-from pass_core.exact import channel_law
 from pass_core.randomness import stream
-from pass_core.substitution import Channel
 
 
 @dataclass(frozen=True)

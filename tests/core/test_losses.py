@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pass_core.channel.joint_law import mutual_information
+from pass_core.channel.substitution import log_probabilities
 from pass_core.data import one_hot
-from pass_core.exact import mutual_information
 from pass_core.losses import bound_constant, general_loss, private_loss, useful_loss
-from pass_core.substitution import log_probabilities
 
 
 def _channel(batch: int, pool: int, seed: int, scale: float = 3.0) -> torch.Tensor:

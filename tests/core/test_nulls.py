@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pass_core import nulls
+from pass_core.channel.joint_law import mutual_information
 from pass_core.data import DoubleArray, FloatArray, IntArray, one_hot
-from pass_core.exact import mutual_information
 from pass_core.nulls import CellSums, NullComparison, StreamedSums, Units, choose_units, compare_with_null, donor_sums
 from pass_core.randomness import stream
 from tests.core.channels import TableChannel, row_numbers

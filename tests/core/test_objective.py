@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from pass_core.channel.substitution import log_probabilities
 from pass_core.losses import general_loss, private_loss, spread, useful_loss
 from pass_core.objective import ROWS_AT_ONCE, Objective
-from pass_core.substitution import log_probabilities
 
 
 def _case(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pass_core.audit.replay import find_replay
-from pass_core.draws import experiment_key, inverse_cdf, keyed_words
+from pass_core.channel.draws import experiment_key, inverse_cdf, keyed_words
+from pass_core.channel.substitution import draw_substitutes
 from pass_core.randomness import stream
-from pass_core.substitution import draw_substitutes
 from tests.core.channels import TableChannel, normalised, row_numbers
 
 N, POOL = 300, 64

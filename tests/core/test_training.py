@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pass_core.channel.joint_law import channel_law, mutual_information
 from pass_core.data import Attribute, Records
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, DataError
-from pass_core.exact import channel_law, mutual_information
 from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
 from pass_core.methods.adv import AdvConfig
 from pass_core.methods.base import Method, Setting

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pass_core.draws import key_id
+from pass_core.channel.draws import key_id
 from pass_core.randomness import stream
 from tasks.config import load_config
 from tasks.layout import Layout

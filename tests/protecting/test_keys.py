@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pass_core.draws import experiment_key, key_id
+from pass_core.channel.draws import experiment_key, key_id
 from pass_core.errors import ConfigError
 from tasks.protecting.keys import KEY, KEY_FILE, find_key, new_key
 from tests.protecting.lakes import DRAW_KEY

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pass_core.audit.drift import Side
-from pass_core.draws import inverse_cdf, uniform_words
+from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from pass_core.randomness import stream
 from tasks.audit_document import read_audit

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import FloatArray, IntArray
-from pass_core.draws import inverse_cdf, uniform_words
 from pass_core.errors import MethodError
 
 # Rows are scored in padded blocks of one fixed size: the last bits of a float32 product depend on the matrix's shape,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pass_core.channel.draws import inverse_cdf, uniform_words
+from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, one_hot
-from pass_core.draws import inverse_cdf, uniform_words
-from pass_core.substitution import Channel
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pass_core.channel.pool import Column, PoolConfig, sample_pool
 from pass_core.errors import ConfigError, DataError
-from pass_core.pool import Column, PoolConfig, sample_pool
 from pass_core.randomness import stream
 
 GENDERS, DIGITS, ANSWERS = ("female", "male"), tuple("0123456789"), ("no", "yes")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pass_core.draws import experiment_key, inverse_cdf, key_id, keyed_order, keyed_words, uniform_words
+from pass_core.channel.draws import experiment_key, inverse_cdf, key_id, keyed_order, keyed_words, uniform_words
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
 

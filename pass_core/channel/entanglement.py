@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pass_core.channel.joint_law import entropy
 from pass_core.data import Attribute, IntArray, with_role
-from pass_core.exact import entropy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pass_core.channel.joint_law import channel_law, mutual_information, plug_in_accuracy, rule_accuracy, substitution_confusion
+from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.data import Attribute, one_hot
-from pass_core.exact import channel_law, mutual_information, plug_in_accuracy, rule_accuracy, substitution_confusion
 from pass_core.randomness import stream
-from pass_core.substitution import SubstitutionChannel
 
 TABLE = np.array([[0.3, 0.0, 0.2], [0.1, 0.4, 0.0]])  # P(A=a, X'=d)
 

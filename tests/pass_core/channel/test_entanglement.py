@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pass_core.channel.entanglement import joint_entropy, what_the_data_allow
+from pass_core.channel.joint_law import mutual_information
 from pass_core.data import Attribute, one_hot
-from pass_core.entanglement import joint_entropy, what_the_data_allow
-from pass_core.exact import mutual_information
 
 
 def _attribute(name: str, n: int, role: str) -> Attribute:
