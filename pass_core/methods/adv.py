@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.adversarial import AdversarialMethod
 from pass_core.data import Records, with_role
 from pass_core.errors import ConfigError
-from pass_core.game import GameConfig, Move, Objective, class_shares, total
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, class_shares, total
+from pass_core.methods.adversarial.training import AdversarialMethod
 from pass_core.methods.base import Setting
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.adversarial import AdversarialMethod, Shape
 from pass_core.data import Records
 from pass_core.errors import ConfigError, MethodError
-from pass_core.game import GameConfig, Move, Objective, total
-from pass_core.generators import Generator, common_generator
+from pass_core.methods.adversarial.generators import Generator, common_generator
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
 from pass_core.networks import SelfStarting
 

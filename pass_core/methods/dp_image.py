@@ -11,10 +11,10 @@ from torch import Tensor
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
-from pass_core.generators import Autoencoder
+from pass_core.methods._noise import check_epsilon, laplace
+from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import Setting
 from pass_core.networks import drawn_from
-from pass_core.noise import check_epsilon, laplace
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.training import TrainConfig, minimise

@@ -7,10 +7,10 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.adversarial import AdversarialMethod
 from pass_core.data import Records, Role
 from pass_core.errors import ConfigError
-from pass_core.game import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.training import AdversarialMethod
 from pass_core.methods.base import Setting
 
 # D_max in variances, by a record's dimensions: 1/768 of unit-length HuBERT vectors, half a window's, 0.02 of pixels in [0, 1].

@@ -6,13 +6,13 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from pass_core.adversarial import AdversarialMethod, Shape
 from pass_core.channel.joint_law import entropy
-from pass_core.contrast import info_nce
 from pass_core.data import Attribute, IntArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
-from pass_core.game import GameConfig, Move, Objective, Players, total
-from pass_core.generators import Classifier
+from pass_core.methods.adversarial.contrastive import info_nce
+from pass_core.methods.adversarial.generators import Classifier
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, Players, total
+from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
 from pass_core.networks import network_for
 

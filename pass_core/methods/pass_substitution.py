@@ -13,15 +13,15 @@ from pass_core.channel.joint_law import entropy
 from pass_core.channel.substitution import SubstitutionChannel, draw_substitutes
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations, one_hot, with_role
 from pass_core.errors import ConfigError, MethodError
-from pass_core.losses import bound_constant
+from pass_core.methods._pass_losses import bound_constant
+from pass_core.methods._pass_objective import Objective
 from pass_core.methods.base import Setting
+from pass_core.methods.transport.solver import TransportConfig, solve_transport
 from pass_core.networks import NetworkKind, build_network
-from pass_core.objective import Objective
 from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
 from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
-from pass_core.transport import TransportConfig, solve_transport
 from pass_core.validation import TOTAL, HeldOut
 
 Preset = Literal["paper", "improved"]
@@ -29,7 +29,7 @@ Preset = Literal["paper", "improved"]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of the terms of the objective (`pass_core.objective`)."""
+    """Of the terms of the objective (`pass_core.methods._pass_objective`)."""
 
     private: float  # α
     spread: float  # β

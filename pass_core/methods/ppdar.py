@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pass_core.adversarial import CLASSIFIER, AdversarialMethod
 from pass_core.data import Records
 from pass_core.errors import ConfigError
-from pass_core.game import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
 from pass_core.methods.base import Setting
 from pass_core.networks import Widths
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
-from pass_core.donor_kinds import FittedDonors
+from pass_core.methods._class_donors import FittedDonors
 from pass_core.methods.base import Setting
 from pass_core.run import Run
 from pass_core.training import TrainConfig

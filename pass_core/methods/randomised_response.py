@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from pass_core.data import Records
-from pass_core.donor_kinds import FittedDonors, fit_kind_channel, fitted_kinds, restored_kinds
+from pass_core.methods._class_donors import FittedDonors, fit_kind_channel, fitted_kinds, restored_kinds
+from pass_core.methods._noise import check_epsilon
 from pass_core.methods.base import Setting
-from pass_core.noise import check_epsilon
 from pass_core.run import Run
 from pass_core.training import TrainConfig
 

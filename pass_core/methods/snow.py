@@ -7,7 +7,7 @@ import numpy as np
 
 from pass_core.data import FloatArray
 from pass_core.errors import ConfigError
-from pass_core.noise import NoiseMethod, ValueRange
+from pass_core.methods._noise import NoiseMethod, ValueRange
 
 
 @dataclass(frozen=True, slots=True)

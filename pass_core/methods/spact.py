@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.adversarial import AdversarialMethod, Shape
-from pass_core.contrast import nt_xent
 from pass_core.data import Attribute, Records, Role
 from pass_core.errors import ConfigError
-from pass_core.game import GameConfig, Move, Objective, total
-from pass_core.generators import Classifier, RecordSpace
+from pass_core.methods.adversarial.contrastive import nt_xent
+from pass_core.methods.adversarial.generators import Classifier, RecordSpace
+from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
 from pass_core.networks import network_for
 

@@ -1,4 +1,4 @@
-"""Transport: the donors' distribution is made the same for every private class, at the least cost (`pass_core.transport`)."""
+"""Transport: the donors' distribution is made the same for every private class, at the least cost (`pass_core.methods.transport.solver`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from pass_core.channel.substitution import draw_substitutes
 from pass_core.data import FloatArray, IntArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
-from pass_core.neighbourhoods import Neighbourhoods
+from pass_core.methods.transport.neighbourhoods import Neighbourhoods
+from pass_core.methods.transport.solver import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
 from pass_core.run import Run
 from pass_core.training import TrainConfig
-from pass_core.transport import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
 
 
 @dataclass(frozen=True, slots=True)

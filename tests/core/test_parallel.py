@@ -14,14 +14,14 @@ from pass_core.data import Attribute, Records
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import pass_substitution, transport_substitution
+from pass_core.methods._pass_objective import Objective
 from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import PassConfig
-from pass_core.objective import Objective
+from pass_core.methods.transport.solver import TransportConfig
 from pass_core.parallel import World, share_statistics
 from pass_core.randomness import stream
 from pass_core.run import Run, tell_nobody
 from pass_core.training import TrainConfig
-from pass_core.transport import TransportConfig
 from tasks.ranks import run_ranks
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))

@@ -16,16 +16,16 @@ from pass_core.data import Attribute, Records
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, DataError
 from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
+from pass_core.methods._pass_objective import Objective
 from pass_core.methods.adv import AdvConfig
 from pass_core.methods.base import Method, Setting
 from pass_core.methods.gap import GapConfig
 from pass_core.methods.mass import MassConfig
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
-from pass_core.objective import Objective
+from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig, best_epoch, encoder_precision
-from pass_core.transport import TransportConfig
 from pass_core.validation import TOTAL, hold_out
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pass_core.channel.joint_law import mutual_information
 from pass_core.channel.substitution import log_probabilities
 from pass_core.data import one_hot
-from pass_core.losses import bound_constant, general_loss, private_loss, useful_loss
+from pass_core.methods._pass_losses import bound_constant, general_loss, private_loss, useful_loss
 
 
 def _channel(batch: int, pool: int, seed: int, scale: float = 3.0) -> torch.Tensor:

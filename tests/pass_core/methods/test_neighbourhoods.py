@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.neighbourhoods import Neighbourhoods, describe, learn_neighbourhoods
+from pass_core.methods.transport.neighbourhoods import Neighbourhoods, describe, learn_neighbourhoods
 
 
 def _takes(n_things: int, n_takes: int) -> tuple[Tensor, Tensor, Tensor]:

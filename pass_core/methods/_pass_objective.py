@@ -10,7 +10,7 @@ With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂
 
 All but the last two are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to
 −μ ln P/B. One matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every
-operation. `pass_core.losses` has the same terms one by one, as the reference.
+operation. `pass_core.methods._pass_losses` has the same terms one by one, as the reference.
 """
 
 import math
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.losses import SMALLEST_PROBABILITY
+from pass_core.methods._pass_losses import SMALLEST_PROBABILITY
 from pass_core.parallel import ALONE, World
 
 ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass

@@ -15,7 +15,7 @@ from pass_core.attacks.network import NetworkAdversary
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.errors import ConfigError
-from pass_core.generators import Generator, RecordSpace
+from pass_core.methods.adversarial.generators import Generator, RecordSpace
 
 Side = Literal["private", "useful"]
 

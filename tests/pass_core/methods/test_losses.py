@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pass_core.contrast import info_nce, nt_xent
 from pass_core.data import Attribute, Records
 from pass_core.errors import MethodError
-from pass_core.game import GameConfig, Members, Move, Players
-from pass_core.generators import Generator
 from pass_core.methods import adv, bdq, gap, mass, msda, ppdar, spact
+from pass_core.methods.adversarial.contrastive import info_nce, nt_xent
+from pass_core.methods.adversarial.generators import Generator
+from pass_core.methods.adversarial.players import GameConfig, Members, Move, Players
 from pass_core.methods.base import Setting
 from pass_core.networks import drawn_from
 

@@ -2,14 +2,14 @@
 
 I(X';S) = 0 means that P(X'|S=s) is one distribution m over donors, whatever s. Among all such channels this is the one
 that moves records least and keeps the useful class: an entropic optimal transport problem to a shared, free marginal, solved by
-Sinkhorn scaling (`pass_core.sinkhorn`).
+Sinkhorn scaling (`pass_core.methods.transport.sinkhorn`).
 
     ln kernel   k(x,d) = cos(φ(x), φ(d))/ε + ω Σ_j ln p(U_j = U'_j(d) | x)
     channel     P_c(d|x) = softmax over d of k(x,d) + v_c(d)                      of private class c
     release     P(d|x) = Σ_c p(S=c|x) P_c(d|x)                                    over the likeliest classes
 
 Several private attributes count as one: their combinations that occur in training are the classes. p(S|x) and p(U|x) come from
-one small network, φ from `pass_core.neighbourhoods`.
+one small network, φ from `pass_core.methods.transport.neighbourhoods`.
 
 The potentials are solved for records as they will be released: where a record may not meet itself or its own person, those donors
 are out of its kernel. Without its own person a training record is like a record of somebody never seen, so potentials solved
@@ -28,12 +28,12 @@ from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
 from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
-from pass_core.neighbourhoods import Neighbourhoods, learn_neighbourhoods
+from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
+from pass_core.methods.transport.sinkhorn import Scaling, solve_potentials
 from pass_core.networks import build_network
 from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
 from pass_core.run import Run
-from pass_core.sinkhorn import Scaling, solve_potentials
 from pass_core.training import TrainConfig, fit_heads
 
 

@@ -9,14 +9,14 @@ from torch import Tensor
 from pass_core import discovery, methods
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
-from pass_core.generators import Autoencoder
 from pass_core.methods import dp_image, dppix, laplace, snow
+from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import Fitted, Method
 from pass_core.networks import drawn_from
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig
-from tests.core.methods.planted import S, attacker_advantage, planted, setting_of
+from tests.pass_core.methods.planted import S, attacker_advantage, planted, setting_of
 
 TRAINING = TrainConfig(epochs=20, batch_size=64, learning_rate=0.003)
 VECTORS, WINDOWS, IMAGES = (17,), (2, 32), (3, 32, 32)

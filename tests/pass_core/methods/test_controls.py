@@ -10,15 +10,15 @@ from scipy import stats
 from pass_core.channel.joint_law import channel_law, mutual_information
 from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, Records
-from pass_core.donor_kinds import FittedDonors
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import random_donor, randomised_response, same_class_donor
+from pass_core.methods._class_donors import FittedDonors
 from pass_core.methods.base import Method, Setting
 from pass_core.methods.identity import FittedIdentity
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig
-from tests.core.methods.planted import S, U, attacker_advantage, planted, setting_of
+from tests.pass_core.methods.planted import S, U, attacker_advantage, planted, setting_of
 
 SHAPE = (32,)
 TRAIN, TEST = planted(SHAPE, 600), planted(SHAPE, 600, seed=1)

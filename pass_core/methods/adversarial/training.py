@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pass_core.data import Attribute, Records, Role, with_role
 from pass_core.errors import MethodError
-from pass_core.game import FittedGenerator, GameConfig, Members, Move, Objective, Players, total
-from pass_core.generators import Classifier, Generator, common_generator
+from pass_core.methods.adversarial.generators import Classifier, Generator, common_generator
+from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, Members, Move, Objective, Players, total
 from pass_core.methods.base import Setting
 from pass_core.networks import Widths, drawn_from, network_for
 from pass_core.randomness import torch_generator

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import log_probabilities
-from pass_core.losses import general_loss, private_loss, spread, useful_loss
-from pass_core.objective import ROWS_AT_ONCE, Objective
+from pass_core.methods._pass_losses import general_loss, private_loss, spread, useful_loss
+from pass_core.methods._pass_objective import ROWS_AT_ONCE, Objective
 
 
 def _case(

@@ -12,11 +12,11 @@ from pass_core.data import Attribute, FloatArray, IntArray, Records, combination
 from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
+from pass_core.methods.transport.solver import TransportConfig
 from pass_core.methods.transport_substitution import METHOD, FittedTransport
 from pass_core.randomness import stream
 from pass_core.run import Run
 from pass_core.training import TrainConfig
-from pass_core.transport import TransportConfig
 
 TRAINING = TrainConfig(epochs=30, batch_size=128, learning_rate=0.003)
 
