@@ -11,7 +11,7 @@ from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.epochs import Epoch, OnEpoch
-from pass_core.metrics import class_shares
+from pass_core.statistics.nag import class_shares
 
 
 @dataclass(frozen=True, slots=True)

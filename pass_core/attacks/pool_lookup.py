@@ -10,7 +10,7 @@ from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray
 from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
-from pass_core.metrics import class_shares
+from pass_core.statistics.nag import class_shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pass_core.audit.findings import Bundle, Bundles
 from pass_core.audit.subject import Subject, Substitution
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import Attribute, DoubleArray, IntArray, with_role
-from pass_core.metrics import FLOOR, class_shares
-from pass_core.statistics import Blocks
+from pass_core.statistics.intervals import Blocks
+from pass_core.statistics.nag import FLOOR, class_shares
 
 BUNDLES = 2000  # that are looked at over all persons, and the most persons
 BUNDLES_PER_PERSON = 100

@@ -12,8 +12,8 @@ from pass_core.audit.findings import Information, SideInformation, Subgroup
 from pass_core.audit.settings import Depth
 from pass_core.audit.subject import ReleasedColumn, Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
-from pass_core.metrics import Scoring, hits_of, majority_class
-from pass_core.statistics import Blocks, Estimate
+from pass_core.statistics.intervals import Blocks, Estimate
+from pass_core.statistics.nag import Scoring, hits_of, majority_class
 
 MOST_SUBGROUPS = 20  # classes of an attribute that subgroups are made of; identities make none
 

@@ -22,7 +22,7 @@ from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.errors import AuditError
-from pass_core.nulls import NullComparison, compared
+from pass_core.statistics.null_distribution import NullComparison, compared
 
 RECORDS = 2000  # at most, of each side: the tables of all pairs fit into memory, and an AUC is known to 0.01
 FEWEST_RECORDS = 20  # of each side: fewer cannot show any drift, which would look like none

@@ -13,9 +13,17 @@ from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Subject, Substitution
 from pass_core.channel.joint_law import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, combinations, one_hot, with_role
-from pass_core.metrics import nag
-from pass_core.nulls import MOST_CELLS, DonorSums, NullComparison, Units, choose_units, compare_with_null, donor_sums
-from pass_core.statistics import CONFIDENCE
+from pass_core.statistics.intervals import CONFIDENCE
+from pass_core.statistics.nag import nag
+from pass_core.statistics.null_distribution import (
+    MOST_CELLS,
+    DonorSums,
+    NullComparison,
+    Units,
+    choose_units,
+    compare_with_null,
+    donor_sums,
+)
 
 MOST_COMBINATIONS = 256  # of a private and a known class: what an attacker who knows an attribute is computed for
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pass_core.data import Role
-from pass_core.statistics import Estimate
+from pass_core.statistics.intervals import Estimate
 
 Outcome = Literal["pass", "fail"]
 

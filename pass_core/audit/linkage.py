@@ -16,7 +16,7 @@ from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Part, Subject, Substitution
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.statistics import Blocks, Estimate
+from pass_core.statistics.intervals import Blocks, Estimate
 
 SCORES_AT_ONCE = 2**22  # candidates times released records whose scores are held
 

@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from pass_core.audit.findings import Membership
 from pass_core.audit.subject import Part, Split, Subject, Substitution
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.metrics import area_under_curve
-from pass_core.statistics import Blocks, Estimate, Spread
+from pass_core.statistics.intervals import Blocks, Estimate, Spread
+from pass_core.statistics.nag import area_under_curve
 
 RECORDS = 5000  # at most, of members and of others
 HELD_OUT = 50  # training records not learnt from, fewer of which are too few to compare with

@@ -9,9 +9,9 @@ from pass_core.audit.settings import Depth
 from pass_core.audit.subject import Subject, Substitution
 from pass_core.channel.joint_law import accumulate, best_rule, channel_law
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
-from pass_core.metrics import Scoring
-from pass_core.nulls import choose_units, compare_with_null, donor_sums
-from pass_core.statistics import Blocks
+from pass_core.statistics.intervals import Blocks
+from pass_core.statistics.nag import Scoring
+from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
 
 
 def find_strangers(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pass_core.audit.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
 from pass_core.audit.settings import Thresholds
-from pass_core.statistics import Estimate
+from pass_core.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, slots=True)

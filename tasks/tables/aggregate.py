@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pass_core.data import Role
 from pass_core.errors import AuditError
-from pass_core.metrics import mean_nag, nag
+from pass_core.statistics.nag import mean_nag, nag
 from tasks.tables.cells import CellResult
 from tasks.tables.definition import MNAG, Column, Printed, Source, Table
 from tasks.tables.measure import Told

@@ -22,7 +22,7 @@ from pass_core.audit.findings import (
 from pass_core.audit.settings import Limit, Thresholds
 from pass_core.audit.verdict import judge
 from pass_core.data import Role
-from pass_core.statistics import Estimate
+from pass_core.statistics.intervals import Estimate
 
 THRESHOLDS = Thresholds()
 HALF = Estimate(0.5, 0.4, 0.6)

@@ -6,9 +6,9 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import AuditError
-from pass_core.metrics import Scoring, class_shares, hits_of, majority_class, mean_nag, mean_nag_estimate, nag
 from pass_core.randomness import stream
-from pass_core.statistics import Blocks
+from pass_core.statistics.intervals import Blocks
+from pass_core.statistics.nag import Scoring, class_shares, hits_of, majority_class, mean_nag, mean_nag_estimate, nag
 
 
 def _scoring(labels: IntArray, control: DoubleArray | None = None, guess: int = 0) -> Scoring:

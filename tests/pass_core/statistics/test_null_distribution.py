@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 
-from pass_core import nulls
 from pass_core.channel.joint_law import mutual_information
 from pass_core.data import DoubleArray, FloatArray, IntArray, one_hot
-from pass_core.nulls import CellSums, NullComparison, StreamedSums, Units, choose_units, compare_with_null, donor_sums
 from pass_core.randomness import stream
+from pass_core.statistics import null_distribution
+from pass_core.statistics.null_distribution import (
+    CellSums,
+    NullComparison,
+    StreamedSums,
+    Units,
+    choose_units,
+    compare_with_null,
+    donor_sums,
+)
 from tests.core.channels import TableChannel, row_numbers
 
 PERSONS, RECORDS, POOL = 40, 10, 200
@@ -135,7 +143,7 @@ def test_sums_are_the_same_held_or_streamed(monkeypatch: pytest.MonkeyPatch) -> 
     table = table[cells]  # records of a cell are alike, so that their sums are all there is
     channel = TableChannel(table, rows_at_once=16)
     held = donor_sums(channel, row_numbers(n), [cells])
-    monkeypatch.setattr(nulls, "MOST_CELLS", 2)
+    monkeypatch.setattr(null_distribution, "MOST_CELLS", 2)
     streamed = donor_sums(channel, row_numbers(n), [cells])
     assert isinstance(held, CellSums)
     assert isinstance(streamed, StreamedSums)

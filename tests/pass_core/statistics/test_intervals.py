@@ -8,9 +8,9 @@ import pytest
 from scipy import special
 
 from pass_core.data import DoubleArray, IntArray
-from pass_core.metrics import Scoring, mean_nag_estimate
 from pass_core.randomness import stream
-from pass_core.statistics import Blocks, Estimate, wilson
+from pass_core.statistics.intervals import Blocks, Estimate, wilson
+from pass_core.statistics.nag import Scoring, mean_nag_estimate
 
 REPETITIONS = 2000
 COVERED = 0.93

@@ -11,7 +11,7 @@ from scipy import stats
 
 from pass_core.data import DoubleArray, IntArray, one_hot
 from pass_core.errors import AuditError
-from pass_core.statistics import Blocks, Estimate, Spread
+from pass_core.statistics.intervals import Blocks, Estimate, Spread
 
 # A probability below this counts as this: one certain and wrong guess does not outweigh all others.
 FLOOR = 1e-6
