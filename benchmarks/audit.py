@@ -28,8 +28,8 @@ from pass_core.audit.subject import Part, Subject, Substitution
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.data import Attribute, FloatArray, Records
-from pass_core.networks import build_network
 from pass_core.randomness import stream
+from pass_core.training.networks import build_network
 from tasks.audit import named_attacks
 from tasks.config import load_config
 

@@ -33,10 +33,10 @@ from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods.base import Setting
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
-from pass_core.run import Run
 from pass_core.statistics.nag import hits_of, majority_class, mean_nag, nag
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout

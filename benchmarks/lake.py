@@ -30,9 +30,9 @@ from pass_core.channel.substitution import BLOCK_ROWS, SubstitutionChannel
 from pass_core.data import Attribute, Records
 from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
-from pass_core.networks import build_network
 from pass_core.randomness import stream
-from pass_core.training import TrainConfig
+from pass_core.training.loop import TrainConfig
+from pass_core.training.networks import build_network
 from tasks.config import Config, load_config
 from tasks.lake import BLOCK, FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, TableInfo, open_writer, shard_path, write_table
 from tasks.layout import Layout

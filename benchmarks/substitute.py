@@ -21,8 +21,8 @@ from torch import Tensor
 from pass_core.channel.draws import experiment_key, inverse_cdf, keyed_words
 from pass_core.channel.substitution import BLOCK_ROWS, SubstitutionChannel
 from pass_core.data import FloatArray, IntArray
-from pass_core.networks import build_network
 from pass_core.randomness import stream
+from pass_core.training.networks import build_network
 
 THREADS, WIDTH, FEATURES, TEMPERATURE, SMALLER_POOL = 2, 512, 577, 0.01, 1024
 REPETITIONS = 7

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pass_core.methods._pass_objective import Objective
-from pass_core.networks import build_network
+from pass_core.training.networks import build_network
 
 THREADS, WIDTH, FEATURES, PRIVATE, USEFUL = 2, 512, 577, 60, 10
 TEMPERATURE, USEFUL_WEIGHT, GENERAL_WEIGHT = 0.01, 1.0, 0.2

@@ -18,8 +18,8 @@ from pass_core.channel.joint_law import accumulate, substitution_confusion
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute
 from pass_core.devices import Device, resolve_device
-from pass_core.epochs import Epoch
 from pass_core.errors import ChecksumMismatch
+from pass_core.training.epochs import Epoch
 from tasks.audit_config import AuditConfig
 from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of

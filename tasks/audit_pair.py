@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pass_core.audit.run import run_audit
 from pass_core.audit.subject import Part, Subject, with_combination
 from pass_core.data import Attribute, IntArray, Records, combinations
-from pass_core.epochs import Epoch
 from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
+from pass_core.training.epochs import Epoch
 from tasks.audit import context_of, named_attacks
 from tasks.audit_config import AuditConfig
 from tasks.audit_document import document

@@ -17,7 +17,7 @@ from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Adversarial
 from pass_core.randomness import stream
-from pass_core.validation import hold_out, learnt_from
+from pass_core.training.held_out import hold_out, learnt_from
 from tasks.lake import (
     FEATURES,
     PAYLOAD,

@@ -20,7 +20,7 @@ from pass_core.audit.settings import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.devices import Device
 from pass_core.errors import ConfigError
-from pass_core.training import TrainConfig
+from pass_core.training.loop import TrainConfig
 from tasks.audit_config import AuditConfig
 from tasks.dataset_config import DatasetConfig
 from tasks.protecting.settings import ProtectConfig, ScheduleConfig

@@ -14,13 +14,13 @@ from pass_core import discovery
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
-from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Fitted, Method, Setting
-from pass_core.parallel import World
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
-from pass_core.validation import hold_out, learnt_from
+from pass_core.training.context import Run
+from pass_core.training.epochs import OnEpoch
+from pass_core.training.held_out import hold_out, learnt_from
+from pass_core.training.loop import TrainConfig
+from pass_core.training.parallel import World
 from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.dataset_config import DatasetConfig
 from tasks.lake import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder

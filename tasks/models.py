@@ -15,7 +15,7 @@ from pass_core import discovery
 from pass_core.data import Attribute, Records
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.methods.base import Fitted, Setting
-from pass_core.training import TrainConfig
+from pass_core.training.loop import TrainConfig
 from tasks.storage import digest, read_json, write_json
 
 FORMAT = 1

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import distributed
 
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import MethodError, PassError
-from pass_core.parallel import World
-from pass_core.run import tell_nobody
+from pass_core.training.context import tell_nobody
+from pass_core.training.epochs import Epoch, OnEpoch
+from pass_core.training.parallel import World
 from tasks.numerics import fixed_numerics
 
 Work = Callable[[World, OnEpoch], None]

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from pass_core.channel.draws import experiment_key
-from pass_core.epochs import Epoch
 from pass_core.randomness import stream
+from pass_core.training.epochs import Epoch
 
 
 @dataclass(frozen=True, slots=True)

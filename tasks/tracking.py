@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pass_core.epochs import Epoch
 from pass_core.errors import TrackingError
+from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
 from tasks.models import describe_model, model_digest
 from tasks.step_io import Key

@@ -8,10 +8,10 @@ import polars as pl
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
 from pass_core.channel.pool import Forbidden
 from pass_core.devices import Device
-from pass_core.epochs import Epoch
-from pass_core.run import Run
-from pass_core.training import TrainConfig, best_epoch
-from pass_core.validation import TOTAL
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.held_out import TOTAL
+from pass_core.training.loop import TrainConfig, best_epoch
 from tasks.checkpoints import FileCheckpoints
 from tasks.dataset_config import DatasetConfig
 from tasks.fitting import Fitting, fit_together

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.epochs import OnEpoch
+from pass_core.training.epochs import OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pass_core.attacks._released import LookupAdversary, RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.channel.joint_law import posterior
 from pass_core.data import DoubleArray
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import AuditError
+from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pass_core.attacks.network import NetworkAttack
-from pass_core.networks import Widths
+from pass_core.training.networks import Widths
 
 
 class LargeNetworkAttack(NetworkAttack):

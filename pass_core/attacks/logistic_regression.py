@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, stacked_releases
 from pass_core.attacks.base import AttackTask
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError
+from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

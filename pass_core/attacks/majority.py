@@ -7,8 +7,8 @@ import numpy as np
 
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.statistics.nag import class_shares
+from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pass_core.attacks._flat import Prepare, check_at_least_one, flat_features, 
 from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.statistics.nag import class_shares
+from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.epochs import OnEpoch
 from pass_core.errors import ConfigError
-from pass_core.networks import NetworkKind, Widths, build_network
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import OptimiserConfig, minimise
+from pass_core.training.context import Run
+from pass_core.training.epochs import OnEpoch
+from pass_core.training.loop import OptimiserConfig, minimise
+from pass_core.training.networks import NetworkKind, Widths, build_network
 
 Start = Literal["scratch", "originals"]
 

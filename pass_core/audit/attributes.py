@@ -10,10 +10,10 @@ from pass_core.attacks.base import Adversary, Attack, AttackTask, DonorTable
 from pass_core.audit.findings import AttackFindings
 from pass_core.audit.subject import Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
-from pass_core.epochs import Epoch
 from pass_core.errors import AuditError
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring, class_shares, hits_of, majority_class
+from pass_core.training.epochs import Epoch
 
 OnAttack = Callable[[str, Epoch], None]
 RngFor = Callable[..., np.random.Generator]

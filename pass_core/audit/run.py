@@ -16,10 +16,10 @@ from pass_core.audit.strangers import find_strangers
 from pass_core.audit.subject import Subject
 from pass_core.audit.verdict import judge
 from pass_core.data import DoubleArray
-from pass_core.epochs import Epoch
 from pass_core.errors import AuditError
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring, mean_nag_estimate
+from pass_core.training.epochs import Epoch
 
 NOT_PROMISED = (
     "Attribute suppression: not differential privacy, and not by itself anonymous data.",

@@ -13,11 +13,11 @@ from pass_core.channel.substitution import Channel, draw_substitutes, padded_blo
 from pass_core.data import FloatArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
-from pass_core.networks import Widths, build_network
-from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import TrainConfig, fit_heads
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig, fit_heads
+from pass_core.training.networks import Widths, build_network
+from pass_core.training.parallel import share_statistics
 
 CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's
 

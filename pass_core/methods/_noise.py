@@ -13,8 +13,8 @@ from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.base import Setting
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 
 CLIP = 3.0  # standard deviations around the mean to which vectors and windows are clipped: a range makes sensitivity finite
 

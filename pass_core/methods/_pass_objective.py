@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pass_core.methods._pass_losses import SMALLEST_PROBABILITY
-from pass_core.parallel import ALONE, World
+from pass_core.training.parallel import ALONE, World
 
 ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass
 SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends at 1e-38

@@ -11,8 +11,8 @@ from torch import Tensor
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import Channel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pass_core.methods.adversarial.generators import Generator, common_generator
 from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
-from pass_core.networks import SelfStarting
+from pass_core.training.networks import SelfStarting
 
 Encoder = Literal["generator", "bdq"]
 BLUR_WIDTH, BLUR_DEVIATION = 5, 3.0

@@ -14,10 +14,10 @@ from pass_core.errors import ConfigError
 from pass_core.methods._noise import check_epsilon, laplace
 from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import Setting
-from pass_core.networks import drawn_from
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import TrainConfig, minimise
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig, minimise
+from pass_core.training.networks import drawn_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pass_core.methods.adversarial.generators import Autoencoder, Generator, com
 from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
-from pass_core.networks import vector_mlp
+from pass_core.training.networks import vector_mlp
 
 Encoder = Literal["generator", "autoencoder"]
 SMALLEST = 1e-7  # at which probabilities are cut off

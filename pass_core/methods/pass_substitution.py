@@ -17,12 +17,12 @@ from pass_core.methods._pass_losses import bound_constant
 from pass_core.methods._pass_objective import Objective
 from pass_core.methods.base import Setting
 from pass_core.methods.transport.solver import TransportConfig, solve_transport
-from pass_core.networks import NetworkKind, build_network
-from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import TrainConfig, Validation, encoder_precision, minimise
-from pass_core.validation import TOTAL, HeldOut
+from pass_core.training.context import Run
+from pass_core.training.held_out import TOTAL, HeldOut
+from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
+from pass_core.training.networks import NetworkKind, build_network
+from pass_core.training.parallel import share_statistics
 
 Preset = Literal["paper", "improved"]
 

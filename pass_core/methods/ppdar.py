@@ -10,7 +10,7 @@ from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
 from pass_core.methods.base import Setting
-from pass_core.networks import Widths
+from pass_core.training.networks import Widths
 
 # The first is the probing attack's own; the others are narrower and wider.
 ADVERSARIES = (

@@ -11,8 +11,8 @@ from torch import Tensor
 from pass_core.data import Records
 from pass_core.methods._class_donors import FittedDonors, fit_kind_channel, fitted_kinds, restored_kinds
 from pass_core.methods.base import Setting
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)

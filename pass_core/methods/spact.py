@@ -14,7 +14,7 @@ from pass_core.methods.adversarial.generators import Classifier, RecordSpace
 from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
 from pass_core.methods.base import Setting
-from pass_core.networks import network_for
+from pass_core.training.networks import network_for
 
 EMBEDDING = 128
 SMALLEST_CROP, JITTER, GREY, FLIPPED, ERASED = 0.6, 0.2, 0.1, 0.5, 0.25  # of images

@@ -14,8 +14,8 @@ from pass_core.errors import MethodError
 from pass_core.methods.base import Setting
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
 from pass_core.methods.transport.solver import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import FloatArray, IntArray, Records
 from pass_core.devices import resolve_device
-from pass_core.epochs import Epoch
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
+from pass_core.training.epochs import Epoch
 from tasks.audit import named_attacks
 from tasks.audit_config import AuditConfig
 from tasks.audit_unlabelled import audit_unlabelled, read_labelled_audit, side_of

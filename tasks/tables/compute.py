@@ -7,12 +7,12 @@ import torch
 import pass_core.methods
 from pass_core import discovery
 from pass_core.data import Attribute
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError, DataError, MethodError
 from pass_core.methods.base import Fitted, Method, Setting
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.validation import learnt_from
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch, OnEpoch
+from pass_core.training.held_out import learnt_from
 from tasks.donor_choice import choose_donors
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.numerics import fixed_numerics

@@ -4,9 +4,9 @@ import torch
 
 from pass_core.attacks.network import ATTACK, NetworkAdversary
 from pass_core.data import Attribute
-from pass_core.networks import build_network
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of
+from pass_core.training.networks import build_network
 from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.tables.cells import Control, FeatureSet, OnShare
 from tasks.tables.measure import Split, learn_control

@@ -10,10 +10,10 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records
-from pass_core.epochs import OnEpoch
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
+from pass_core.training.epochs import OnEpoch
 from tasks.tables.settings import ProbeConfig
 
 

@@ -11,7 +11,7 @@ import pass_core.methods
 from pass_core import discovery
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import ConfigError
-from pass_core.training import TrainConfig
+from pass_core.training.loop import TrainConfig
 from tasks.tables.cells import Cell, Control, FeatureSet
 from tasks.tables.definition import Effort, EffortName, Row, Table
 

@@ -14,8 +14,8 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from pass_core.epochs import Epoch
 from pass_core.errors import StageFailed
+from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
 from tasks.provenance import describe
 from tasks.ranks import end_with_parent

@@ -17,7 +17,7 @@ import tasks.extractors
 from pass_core import discovery
 from pass_core.audit.settings import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
-from pass_core.training import TrainConfig
+from pass_core.training.loop import TrainConfig
 from tasks.config import ComputeConfig, load_config
 from tasks.layout import Layout
 from tasks.registry import STEPS

@@ -18,8 +18,8 @@ from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.base import Setting
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 from tasks.dataset_config import DatasetConfig
 from tasks.payloads import PAYLOAD_KINDS
 from tests.media import small_payloads, small_settings

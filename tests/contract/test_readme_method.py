@@ -15,8 +15,8 @@ from pass_core import discovery
 from pass_core.data import Records
 from pass_core.methods.base import Setting
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
 from tasks.layout import Layout
 from tasks.step_io import Key

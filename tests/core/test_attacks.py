@@ -22,8 +22,8 @@ from pass_core.attacks import (
 from pass_core.attacks.base import Attack, AttackTask, DonorTable
 from pass_core.data import FloatArray, IntArray, one_hot
 from pass_core.errors import AuditError, ConfigError
-from pass_core.networks import build_network
 from pass_core.randomness import stream
+from pass_core.training.networks import build_network
 from tasks.config import load_config
 
 N, CLASSES, POOL = 1200, 6, 60

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.errors import MethodError
-from pass_core.networks import SelfStarting, image_cnn, vector_mlp
+from pass_core.training.networks import SelfStarting, image_cnn, vector_mlp
 
 # Standard deviations below this are of entries that never change: they are left as they are.
 CONSTANT = 1e-6

@@ -18,10 +18,10 @@ from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier, Generator, common_generator
 from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, Members, Move, Objective, Players, total
 from pass_core.methods.base import Setting
-from pass_core.networks import Widths, drawn_from, network_for
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import OptimiserConfig, TrainConfig, minimise
+from pass_core.training.context import Run
+from pass_core.training.loop import OptimiserConfig, TrainConfig, minimise
+from pass_core.training.networks import Widths, drawn_from, network_for
 
 ConfigT = TypeVar("ConfigT", bound=GameConfig)
 Shape = tuple[int, ...]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS
-from pass_core.epochs import Epoch, OnEpoch
+from pass_core.training.epochs import Epoch, OnEpoch
 
 SMALLEST_LOG = -80.0  # ln of a class's share of a donor it never draws: far below any that counts
 UNDAMPED_ROUNDS = 10  # of those that see only a part of the records; later ones average over what they happened to see

@@ -30,11 +30,11 @@ from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.methods.transport.sinkhorn import Scaling, solve_potentials
-from pass_core.networks import build_network
-from pass_core.parallel import share_statistics
 from pass_core.randomness import torch_generator
-from pass_core.run import Run
-from pass_core.training import TrainConfig, fit_heads
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig, fit_heads
+from pass_core.training.networks import build_network
+from pass_core.training.parallel import share_statistics
 
 
 @dataclass(frozen=True, slots=True)

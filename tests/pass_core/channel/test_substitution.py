@@ -10,14 +10,14 @@ import torch
 from pass_core.channel.joint_law import channel_law, mutual_information, plug_in_accuracy
 from pass_core.channel.substitution import BLOCK_ROWS, ExcludingChannel, Exclusion, SubstitutionChannel, log_probabilities
 from pass_core.data import Attribute, Records
-from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import METHOD, PassConfig, Weights
-from pass_core.networks import build_network
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig, minimise
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.loop import TrainConfig, minimise
+from pass_core.training.networks import build_network
 
 
 def _planted(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:

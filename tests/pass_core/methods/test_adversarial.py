@@ -6,15 +6,15 @@ import torch
 from safetensors.torch import load, save
 
 from pass_core.data import Records
-from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import adv, bdq, gap, identity, mass, msda, ppdar, spact
 from pass_core.methods.adversarial.players import FittedGenerator, GameConfig
 from pass_core.methods.base import Adversarial, Method, Setting
-from pass_core.parallel import World
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.loop import TrainConfig
+from pass_core.training.parallel import World
 from tests.pass_core.methods.planted import S, U, advantage, attacker_advantage, planted, setting_of
 
 VECTORS, WINDOWS, IMAGES = (32,), (2, 32), (3, 32, 32)

@@ -16,8 +16,8 @@ from pass_core.methods._class_donors import FittedDonors
 from pass_core.methods.base import Method, Setting
 from pass_core.methods.identity import FittedIdentity
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
 from tests.pass_core.methods.planted import S, U, attacker_advantage, planted, setting_of
 
 SHAPE = (32,)

@@ -15,7 +15,7 @@ from pass_core.methods.adversarial.contrastive import info_nce, nt_xent
 from pass_core.methods.adversarial.generators import Generator
 from pass_core.methods.adversarial.players import GameConfig, Members, Move, Players
 from pass_core.methods.base import Setting
-from pass_core.networks import drawn_from
+from pass_core.training.networks import drawn_from
 
 # Records are their own logits: classifiers are identities, and nothing is hidden in a network.
 ORIGINAL = [[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]

@@ -12,10 +12,10 @@ from pass_core.errors import ConfigError
 from pass_core.methods import dp_image, dppix, laplace, snow
 from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import Fitted, Method
-from pass_core.networks import drawn_from
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.loop import TrainConfig
+from pass_core.training.networks import drawn_from
 from tests.pass_core.methods.planted import S, attacker_advantage, planted, setting_of
 
 TRAINING = TrainConfig(epochs=20, batch_size=64, learning_rate=0.003)

@@ -9,14 +9,14 @@ import torch
 from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
 from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
-from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import Setting
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.methods.transport_substitution import METHOD, FittedTransport
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.loop import TrainConfig
 
 TRAINING = TrainConfig(epochs=30, batch_size=128, learning_rate=0.003)
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from pass_core.channel.joint_law import channel_law, mutual_information
 from pass_core.data import Attribute, Records
-from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError, DataError
 from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
@@ -24,9 +23,10 @@ from pass_core.methods.mass import MassConfig
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
-from pass_core.run import Run
-from pass_core.training import TrainConfig, best_epoch, encoder_precision
-from pass_core.validation import TOTAL, hold_out
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.held_out import TOTAL, hold_out
+from pass_core.training.loop import TrainConfig, best_epoch, encoder_precision
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))
 

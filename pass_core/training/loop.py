@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checkpoints import TrainingState
-from pass_core.epochs import Epoch
 from pass_core.errors import ConfigError
-from pass_core.parallel import World
-from pass_core.run import Run
+from pass_core.training.checkpoints import TrainingState
+from pass_core.training.context import Run
+from pass_core.training.epochs import Epoch
+from pass_core.training.parallel import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.data import Attribute, Records
-from pass_core.epochs import Epoch, OnEpoch
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
 from pass_core.methods.base import Setting
 from pass_core.methods.pass_substitution import PassConfig
 from pass_core.methods.transport.solver import TransportConfig
-from pass_core.parallel import World, share_statistics
 from pass_core.randomness import stream
-from pass_core.run import Run, tell_nobody
-from pass_core.training import TrainConfig
+from pass_core.training.context import Run, tell_nobody
+from pass_core.training.epochs import Epoch, OnEpoch
+from pass_core.training.loop import TrainConfig
+from pass_core.training.parallel import World, share_statistics
 from tasks.ranks import run_ranks
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pass_core.checkpoints import Checkpoints, NoCheckpoints
 from pass_core.data import IntArray
-from pass_core.epochs import Epoch, OnEpoch
-from pass_core.parallel import ALONE, World
+from pass_core.training.checkpoints import Checkpoints, NoCheckpoints
+from pass_core.training.epochs import Epoch, OnEpoch
+from pass_core.training.parallel import ALONE, World
 
 
 def tell_nobody(epoch: Epoch) -> None:
