@@ -25,7 +25,7 @@ from flows.commands import (
 )
 from flows.engines import EngineName
 from flows.summary import audit_rows
-from pass_core.audit.settings import Thresholds
+from pass_core.audit.thresholds import Thresholds
 from pass_core.errors import ConfigError, DataError
 from tasks.audit_pair import audit_pair
 from tasks.audit_result import write_audit

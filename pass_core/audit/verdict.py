@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pass_core.audit.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
-from pass_core.audit.settings import Thresholds
+from pass_core.audit.thresholds import Thresholds
 from pass_core.statistics.intervals import Estimate
 
 

@@ -16,7 +16,7 @@ from pass_core.statistics.null_distribution import (
     compare_with_null,
     donor_sums,
 )
-from tests.core.channels import TableChannel, row_numbers
+from tests.pass_core.channels import TableChannel, row_numbers
 
 PERSONS, RECORDS, POOL = 40, 10, 200
 PERSON: IntArray = np.repeat(np.arange(PERSONS), RECORDS)

@@ -19,7 +19,7 @@ from pass_core.audit.findings import (
     Strangers,
     Subgroup,
 )
-from pass_core.audit.settings import Limit, Thresholds
+from pass_core.audit.thresholds import Limit, Thresholds
 from pass_core.audit.verdict import judge
 from pass_core.data import Role
 from pass_core.statistics.intervals import Estimate

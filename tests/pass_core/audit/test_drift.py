@@ -7,12 +7,12 @@ import pytest
 
 from pass_core.audit.drift import Side, find_drift, judge_drift
 from pass_core.audit.findings import Drift
-from pass_core.audit.settings import Thresholds
+from pass_core.audit.thresholds import Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import AuditError
 from pass_core.randomness import stream
-from tests.core.channels import TableChannel, normalised
+from tests.pass_core.channels import TableChannel, normalised
 
 POOL = 40
 THRESHOLDS = Thresholds()

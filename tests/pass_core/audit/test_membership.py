@@ -9,7 +9,7 @@ from pass_core.audit.membership import find_membership
 from pass_core.audit.subject import Part
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.randomness import stream
-from tests.core.channels import normalised, part_of, subject_of
+from tests.pass_core.channels import normalised, part_of, subject_of
 
 SHAPE = Attribute("shape", ("a", "b"), "useful")
 N, POOL = 600, 40

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.audit.donors import find_donors
+from pass_core.audit.donor_exposure import find_donors
 from pass_core.data import Attribute
 from pass_core.randomness import stream
-from tests.core.channels import normalised, part_of, subject_of
+from tests.pass_core.channels import normalised, part_of, subject_of
 
 ACTIVITY = Attribute("activity", ("a", "b"), "useful")
 N, POOL = 400, 8

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import logistic_regression
-from pass_core.audit.attributes import NamedAttack
 from pass_core.audit.findings import Strangers
 from pass_core.audit.run import run_audit
-from pass_core.audit.settings import Depth, Thresholds
-from pass_core.audit.strangers import _halves
 from pass_core.audit.subject import Subject
+from pass_core.audit.thresholds import Depth, Thresholds
+from pass_core.audit.trained_attacks import NamedAttack
+from pass_core.audit.unseen_people import _halves
 from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
-from tests.core.channels import normalised, part_of_kinds, subject_of_kinds
+from tests.pass_core.channels import normalised, part_of_kinds, subject_of_kinds
 
 PEOPLE, RECORDINGS, WINDOWS = 60, 4, 10  # 30 of them in training; records of each recording
 POOL = 300

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import exact_bayes, logistic_regression
-from pass_core.audit.attributes import NamedAttack
 from pass_core.audit.findings import AuditFindings, Replay
 from pass_core.audit.run import run_audit
-from pass_core.audit.settings import Depth, Limit, Thresholds
 from pass_core.audit.subject import Part, Subject
+from pass_core.audit.thresholds import Depth, Limit, Thresholds
+from pass_core.audit.trained_attacks import NamedAttack
 from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
-from tests.core.channels import part_of_kinds, subject_of_kinds
+from tests.pass_core.channels import part_of_kinds, subject_of_kinds
 
 N = 20_000
 ATTRIBUTES = (

@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from pass_core.audit.replay import find_replay
+from pass_core.audit.seed_replay import find_replay
 from pass_core.channel.draws import experiment_key, inverse_cdf, keyed_words
 from pass_core.channel.substitution import draw_substitutes
 from pass_core.randomness import stream
-from tests.core.channels import TableChannel, normalised, row_numbers
+from tests.pass_core.channels import TableChannel, normalised, row_numbers
 
 N, POOL = 300, 64
 IDS = [f"record {i}" for i in range(N)]
