@@ -30,9 +30,7 @@ from tasks.datasets.base import RawRecords
 from tasks.extract import extract_shards
 from tasks.extractors import facenet, hubert, logmel
 from tasks.extractors.base import Loaded
-from tasks.feature_cache import FeatureCache
 from tasks.ingest import _table
-from tasks.lake import ShardWriter
 from tasks.layout import Layout
 from tasks.payloads import Payload, PayloadKind
 from tasks.progress import silent
@@ -40,7 +38,9 @@ from tasks.registry import STEPS
 from tasks.sounds import decode_sound
 from tasks.step import fixed_numerics, run_step
 from tasks.step_io import Key, StepIO
-from tasks.storage import file_digest
+from tasks.storage.feature_cache import FeatureCache
+from tasks.storage.files import file_digest
+from tasks.storage.parquet import ShardWriter
 
 THREADS, REPETITIONS, SPEAKERS_AT_10X = 2, 3, 60
 CPU = torch.device("cpu")

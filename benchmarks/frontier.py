@@ -38,9 +38,9 @@ from pass_core.statistics.null_distribution import choose_units, compare_with_nu
 from pass_core.training.context import Run
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
-from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout
 from tasks.step_io import Key
+from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 from tasks.tables.measure import Released, learn_control, learn_probe
 
 FOLDS = 5

@@ -34,9 +34,7 @@ from pass_core.randomness import stream
 from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network
 from tasks.config import Config, load_config
-from tasks.lake import BLOCK, FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, TableInfo, open_writer, shard_path, write_table
 from tasks.layout import Layout
-from tasks.models import load_channel, save_model
 from tasks.payloads import Payload, vectors
 from tasks.progress import silent
 from tasks.protecting.engine import LocalEngine
@@ -45,7 +43,20 @@ from tasks.protecting.job import Request
 from tasks.protecting.session import Protection
 from tasks.protecting.targets import default_state, open_target
 from tasks.step_io import Key
-from tasks.storage import digest
+from tasks.storage.files import digest
+from tasks.storage.models import load_channel, save_model
+from tasks.storage.parquet import (
+    BLOCK,
+    FEATURES,
+    PAYLOAD,
+    PERSON,
+    RECORD_ID,
+    SPLIT,
+    TableInfo,
+    open_writer,
+    shard_path,
+    write_table,
+)
 
 FEATURES_WIDE, WIDTH = 577, 512
 KEY = Key("calls", "pass_substitution")

@@ -13,7 +13,7 @@ from tasks.layout import layout_at
 from tasks.publishing import publish_report
 from tasks.registry import find_step, is_generated
 from tasks.step_io import Key
-from tasks.storage import read_json
+from tasks.storage.files import read_json
 
 
 def _run_name() -> str:

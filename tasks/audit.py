@@ -24,11 +24,11 @@ from tasks.audit_config import AuditConfig
 from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes
-from tasks.models import describe_model
 from tasks.protection import Protector, read_protector
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import digest, read_json, rounded, write_json
+from tasks.storage.files import digest, read_json, rounded, write_json
+from tasks.storage.models import describe_model
+from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes
 
 
 def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:

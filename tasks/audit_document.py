@@ -12,7 +12,7 @@ from pass_core.audit.findings import AuditFindings
 from pass_core.audit.thresholds import DRIFTS, Depth, Limit, Thresholds
 from pass_core.channel.pool import Forbidden
 from pass_core.errors import DataError
-from tasks.storage import read_json, rounded
+from tasks.storage.files import read_json, rounded
 
 SCHEMA_VERSION: Literal[2] = 2
 

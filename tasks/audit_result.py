@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.provenance import describe
 from tasks.report import PAGE, write_report
-from tasks.storage import storage_errors, write_json
+from tasks.storage.files import storage_errors, write_json
 
 
 def write_audit(folder: Path, audit: Mapping[str, Any], seconds: float) -> Path:

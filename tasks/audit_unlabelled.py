@@ -19,12 +19,12 @@ from pass_core.randomness import stream
 from tasks.audit_config import AuditConfig
 from tasks.audit_document import amended, limits_of, read_audit
 from tasks.config import Config
-from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.layout import Layout
 from tasks.new_records import read_new_records
 from tasks.protection import Protector, read_protector
 from tasks.step_io import Key
-from tasks.storage import digest, file_digest, read_json
+from tasks.storage.files import digest, file_digest, read_json
+from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 LABELLED_AUDIT, VALID_DAYS = "labelled_audit", "valid_days"
 CHECKS = (LABELLED_AUDIT, VALID_DAYS)  # beside those of the thresholds

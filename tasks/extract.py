@@ -18,11 +18,11 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError
 from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor, Finished, Loaded
-from tasks.feature_cache import FeatureCache
-from tasks.lake import FEATURES, PAYLOAD, TableInfo, array_of, count_rows, read_table, shard_path, shards, write_table
 from tasks.payloads import Payload, Payloads, payload_bytes, vectors
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import file_digest
+from tasks.storage.feature_cache import FeatureCache
+from tasks.storage.files import file_digest
+from tasks.storage.parquet import FEATURES, PAYLOAD, TableInfo, array_of, count_rows, read_table, shard_path, shards, write_table
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pass_core.errors import ConfigError
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import RESERVED_COLUMNS
 from tasks.payloads import PayloadKind
+from tasks.storage.parquet import RESERVED_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

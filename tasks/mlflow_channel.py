@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pass_core.data import FloatArray
-from tasks.models import load_channel
+from tasks.storage.models import load_channel
 
 
 class ChannelModel:

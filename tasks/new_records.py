@@ -16,13 +16,13 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor
-from tasks.lake import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader
 from tasks.lake_source import Batch, open_lake
 from tasks.pair_tables import table_format
 from tasks.payloads import Payload, Payloads
 from tasks.quarantine import Quarantine
+from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 
 @dataclass(frozen=True, slots=True)

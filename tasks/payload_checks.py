@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.expectations import Expectation, between
-from tasks.lake import PAYLOAD, array_of
 from tasks.payloads import MAX_FILE_BYTES, Payload, payload_bytes
+from tasks.storage.parquet import PAYLOAD, array_of
 
 
 def payload_expectations(payload: Payload) -> list[Expectation]:

@@ -13,10 +13,10 @@ from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.methods.base import Fitted, Setting
-from tasks.lake import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
-from tasks.models import load_model, model_digest
 from tasks.step_io import Key
-from tasks.storage import digest
+from tasks.storage.files import digest
+from tasks.storage.models import load_model, model_digest
+from tasks.storage.parquet import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
 
 STAMP = "reproducible experiment: the draw key comes from the seed in params.yaml; not for release"
 

@@ -7,7 +7,7 @@ from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.report import PAGE, write_report
 from tasks.step_io import Key
-from tasks.storage import publish, read_json, staging_folder, storage_errors, write_json
+from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 
 def publish_report(layout: Layout, key: Key) -> Path:

@@ -8,10 +8,10 @@ import polars as pl
 
 from pass_core.errors import DataError
 from tasks.audit_document import read_audit
-from tasks.models import describe_model
 from tasks.reporting.page import make_figures, render
 from tasks.reporting.svg import standalone
 from tasks.step_io import StepIO, StepResult
+from tasks.storage.models import describe_model
 
 PAGE = "report.html"
 

@@ -9,9 +9,19 @@ from pass_core.randomness import stream
 from tasks.dataset_config import DatasetConfig
 from tasks.donor_choice import choose_donors
 from tasks.encoded import strip_encoded
-from tasks.lake import CONTEXT_COLUMNS, FEATURES, PAYLOAD, PERSON, RECORD_ID, TableInfo, shard_path, take_rows, write_table
 from tasks.payloads import Payload, column_of, payload_bytes
 from tasks.step_io import StepIO, StepResult
+from tasks.storage.parquet import (
+    CONTEXT_COLUMNS,
+    FEATURES,
+    PAYLOAD,
+    PERSON,
+    RECORD_ID,
+    TableInfo,
+    shard_path,
+    take_rows,
+    write_table,
+)
 
 
 def sample_pool(dataset: DatasetConfig, config: PoolConfig, share: float, io: StepIO) -> StepResult:

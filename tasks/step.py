@@ -15,7 +15,7 @@ from tasks.numerics import fixed_numerics
 from tasks.progress import silent
 from tasks.provenance import describe
 from tasks.step_io import Key, Reporter, StepIO, StepResult
-from tasks.storage import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
+from tasks.storage.files import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
 from tasks.tracking import track_step
 
 logger = logging.getLogger(__name__)

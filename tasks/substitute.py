@@ -20,7 +20,12 @@ from pass_core.data import IntArray
 from pass_core.devices import Device, resolve_device
 from tasks.dataset_config import DatasetConfig
 from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
-from tasks.lake import (
+from tasks.payload_checks import payload_expectations, payload_profile
+from tasks.payloads import Payload, payload_bytes, vectors
+from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
+from tasks.step_io import StepIO, StepResult
+from tasks.storage.files import write_json
+from tasks.storage.parquet import (
     PAYLOAD,
     RECORD_ID,
     SPLIT,
@@ -32,11 +37,6 @@ from tasks.lake import (
     read_partition,
     write_table,
 )
-from tasks.payload_checks import payload_expectations, payload_profile
-from tasks.payloads import Payload, payload_bytes, vectors
-from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
-from tasks.step_io import StepIO, StepResult
-from tasks.storage import write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import numpy as np
 from pass_core.errors import TrackingError
 from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
-from tasks.models import describe_model, model_digest
 from tasks.step_io import Key
-from tasks.storage import read_json
+from tasks.storage.files import read_json
+from tasks.storage.models import describe_model, model_digest
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch
 from pass_core.training.held_out import TOTAL
 from pass_core.training.loop import TrainConfig, best_epoch
-from tasks.checkpoints import FileCheckpoints
 from tasks.dataset_config import DatasetConfig
 from tasks.fitting import Fitting, fit_together
-from tasks.models import save_model
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import digest, rounded
+from tasks.storage.checkpoints import FileCheckpoints
+from tasks.storage.files import digest, rounded
+from tasks.storage.models import save_model
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from tasks.expectations import (
     share_expectations,
     unique,
 )
-from tasks.lake import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, read_table, shards
 from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.step_io import StepIO, StepResult
-from tasks.storage import write_json
+from tasks.storage.files import write_json
+from tasks.storage.parquet import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, read_table, shards
 
 KNOWN = "a known class"
 

@@ -12,7 +12,7 @@ from PIL import Image
 from pass_core.randomness import stream
 from tasks.compat import repair
 from tasks.payloads import Payload, PayloadKind, Payloads
-from tasks.storage import file_digest
+from tasks.storage.files import file_digest
 
 
 def sound(seconds: float = 0.5, rate: int = 16_000, pitch: float = 220.0, form: str = "WAV") -> bytes:

@@ -22,7 +22,7 @@ from tasks.compat import repair
 from tasks.extractors.base import Finished, autocast, in_order
 from tasks.images import decode_image
 from tasks.payloads import Payload, PayloadKind, Payloads
-from tasks.storage import file_digest
+from tasks.storage.files import file_digest
 
 SIDE = 160
 EMBEDDING = 512

@@ -22,7 +22,7 @@ from tasks.compat import repair
 from tasks.extractors.base import Finished, autocast, in_order
 from tasks.payloads import Payload, PayloadKind, Payloads
 from tasks.sounds import decode_sound, resampled, sound_seconds
-from tasks.storage import file_digest, read_json
+from tasks.storage.files import file_digest, read_json
 
 HUBERT_BASE = "facebook/hubert-base-ls960"
 HUBERT_BASE_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"

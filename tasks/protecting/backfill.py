@@ -9,7 +9,7 @@ from typing import Literal
 from tasks.protecting.interfaces import Failure
 from tasks.protecting.manifest import Manifest
 from tasks.protecting.plan import Plan
-from tasks.storage import write_json
+from tasks.storage.files import write_json
 
 Status = Literal["planned", "done", "failed"]
 

@@ -21,7 +21,7 @@ from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Held
 from tasks.protecting.manifest import Manifest, OutputFile, read_manifest, to_json
 from tasks.protecting.targets import ObjectTarget
-from tasks.storage import read_json, sync_file, write_json
+from tasks.storage.files import read_json, sync_file, write_json
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

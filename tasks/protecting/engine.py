@@ -17,7 +17,7 @@ from pass_core.errors import ConfigError, PassError, TransientError
 from tasks.protecting.interfaces import Failure, Job, Work
 from tasks.protecting.manifest import Receipt
 from tasks.protecting.worker import Worker
-from tasks.storage import is_full
+from tasks.storage.files import is_full
 
 WATCH_SECONDS = 1.0
 

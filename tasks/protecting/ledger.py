@@ -17,7 +17,7 @@ from pass_core.data import IntArray
 from pass_core.errors import ConfigError, DataError
 from tasks.protecting.faults import crash_point
 from tasks.protecting.keys import find_key, new_key
-from tasks.storage import sync_folder, write_json
+from tasks.storage.files import sync_folder, write_json
 
 LEDGER_KEY = "PASS_LEDGER_KEY_FILE"  # environment: a key file elsewhere than beside the ledger
 BUCKET_ROWS = 2**24  # hashes that are merged at once

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pass_core.errors import DataError, StorageError
-from tasks.storage import read_json, write_json
+from tasks.storage.files import read_json, write_json
 
 LEASE_SECONDS = 120.0
 

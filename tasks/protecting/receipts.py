@@ -9,7 +9,7 @@ import numpy as np
 from pass_core.data import IntArray
 from pass_core.errors import DataError
 from tasks.protecting.manifest import Manifest, Receipt, to_json
-from tasks.storage import sync_file, sync_folder, write_json
+from tasks.storage.files import sync_file, sync_folder, write_json
 
 
 class Receipts:

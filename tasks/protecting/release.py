@@ -8,12 +8,12 @@ import pyarrow as pa
 from pass_core.channel.draws import keyed_words
 from pass_core.data import IntArray
 from pass_core.errors import SchemaMismatch
-from tasks.lake import PAYLOAD, RECORD_ID, array_of
 from tasks.lake_config import LakeConfig
 from tasks.payloads import payload_bytes
 from tasks.protecting.interfaces import Job
 from tasks.protecting.source import LakeSource
 from tasks.protection import Protector
+from tasks.storage.parquet import PAYLOAD, RECORD_ID, array_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 32 * 2**20
 PAYLOADS = "_payloads"  # folder of files that a column of paths points to; readers of the table overlook names with _

@@ -19,7 +19,7 @@ from pass_core.data import Attribute, IntArray
 from pass_core.errors import ConfigError
 from tasks.protecting.interfaces import Sample
 from tasks.protecting.manifest import Pins, Receipt, read_receipt, to_json
-from tasks.storage import read_json, sync_folder, write_json
+from tasks.storage.files import read_json, sync_folder, write_json
 
 DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
 

@@ -19,7 +19,7 @@ from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Held, Target
 from tasks.protecting.lock import only_writer
 from tasks.protecting.manifest import Manifest, read_manifest, to_json
-from tasks.storage import read_json, sync_file, sync_folder, write_json
+from tasks.storage.files import read_json, sync_file, sync_folder, write_json
 
 CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers overlook files whose names begin with _
 TargetFormat = Literal["parquet", "delta"]

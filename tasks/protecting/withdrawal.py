@@ -16,11 +16,11 @@ from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
 from pass_core.methods.base import Withdrawable
 from tasks.dataset_config import DatasetConfig
-from tasks.lake import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
 from tasks.layout import Layout
-from tasks.models import describe_model, model_digest
 from tasks.step_io import Key
-from tasks.storage import digest, publish, read_json, staging_folder, storage_errors, write_json
+from tasks.storage.files import digest, publish, read_json, staging_folder, storage_errors, write_json
+from tasks.storage.models import describe_model, model_digest
+from tasks.storage.parquet import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
 
 FILE = "withdrawal.json"
 By = Literal["record", "person"]

@@ -17,7 +17,6 @@ from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, ValidationFailed
 from tasks.extract import checked_features, load_extractor
-from tasks.lake import TableInfo, open_writer
 from tasks.numerics import fingerprint, fixed_numerics
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Job, Originals, Work
@@ -28,7 +27,8 @@ from tasks.protecting.staging import DATA, save_receipt, staged_folder
 from tasks.protection import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
 from tasks.quarantine import Quarantine
 from tasks.step_io import Key
-from tasks.storage import file_digest, storage_errors, sync_file
+from tasks.storage.files import file_digest, storage_errors, sync_file
+from tasks.storage.parquet import TableInfo, open_writer
 
 THREADS = 1  # per worker, always: another number adds up in another order, and workers are many instead
 FILE_ROWS = 2**20

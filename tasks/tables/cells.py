@@ -16,7 +16,7 @@ from typing import Any
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
-from tasks.tables.code import code_digest
+from tasks.storage.code_digest import code_digest
 from tasks.tables.measure import Told
 from tasks.tables.settings import ProbeConfig, Roles
 

@@ -14,9 +14,9 @@ from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
 from tasks.donor_choice import choose_donors
-from tasks.lake import FeatureTable, TableInfo, read_features
 from tasks.numerics import fixed_numerics
-from tasks.storage import rounded
+from tasks.storage.files import rounded
+from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 from tasks.tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
 from tasks.tables.control import compute_control, restore_control, split_of
 from tasks.tables.measure import measure, release

@@ -7,7 +7,7 @@ from pass_core.data import Attribute
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of
 from pass_core.training.networks import build_network
-from tasks.lake import FeatureTable, TableInfo, read_features
+from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 from tasks.tables.cells import Control, FeatureSet, OnShare
 from tasks.tables.measure import Split, learn_control
 from tasks.tables.store import Store

@@ -10,14 +10,14 @@ import numpy as np
 
 from pass_core.errors import DataError
 from tasks.config import Config
-from tasks.lake import SPLIT, read_folder
 from tasks.layout import Layout
 from tasks.registry import STEPS, is_generated
 from tasks.step import run_step
 from tasks.step_io import Key, Reporter
-from tasks.storage import digest
+from tasks.storage.code_digest import code_digest
+from tasks.storage.files import digest
+from tasks.storage.parquet import SPLIT, read_folder
 from tasks.tables.cells import FeatureSet
-from tasks.tables.code import code_digest
 
 STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
 

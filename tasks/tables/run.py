@@ -20,7 +20,7 @@ from tasks.config import TrackingConfig
 from tasks.provenance import describe
 from tasks.ranks import end_with_parent
 from tasks.step_io import Key, Reporter
-from tasks.storage import read_json, storage_errors, write_json
+from tasks.storage.files import read_json, storage_errors, write_json
 from tasks.tables.cells import Cell, Control, FeatureSet
 from tasks.tables.compute import THREADS, compute
 from tasks.tables.plan import Plan

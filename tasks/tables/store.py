@@ -7,7 +7,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tasks.storage import read_json, write_json
+from tasks.storage.files import read_json, write_json
 from tasks.tables.cells import Cell, CellResult, Control
 from tasks.tables.measure import Told
 

@@ -16,7 +16,7 @@ from tasks.publishing import publish_report
 from tasks.report import write_report
 from tasks.reporting.compare import write_comparison
 from tasks.step_io import Key
-from tasks.storage import read_json, write_json
+from tasks.storage.files import read_json, write_json
 from tests.documents import of_many_attributes, of_many_classes, with_strangers, without_labels
 
 FLAGS = [

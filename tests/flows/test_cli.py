@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.storage import digest
+from tasks.storage.files import digest
 from tests.conftest import PROJECT, write_params
 
 PROGRAM = str(Path(sys.executable).parent / "pass-pipeline")

@@ -9,7 +9,7 @@ from tasks.config import load_config
 from tasks.layout import Layout
 from tasks.step import StepReport, run_step
 from tasks.step_io import Key
-from tasks.storage import read_json
+from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 
 KEY = Key("synthetic_motion", "pass_substitution")

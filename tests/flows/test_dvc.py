@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.lake import shards
 from tasks.layout import Layout
 from tasks.step_io import Key
-from tasks.storage import digest
+from tasks.storage.files import digest
+from tasks.storage.parquet import shards
 from tests.conftest import PROJECT, TINY, write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

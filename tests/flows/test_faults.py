@@ -15,7 +15,7 @@ import torch
 
 from tasks.layout import Layout
 from tasks.step_io import Key
-from tasks.storage import digest
+from tasks.storage.files import digest
 from tests.conftest import write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

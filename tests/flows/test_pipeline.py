@@ -25,7 +25,7 @@ from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.step import Step, StepReport
 from tasks.step_io import Key, Reporter
-from tasks.storage import digest
+from tasks.storage.files import digest
 from tests.conftest import PROJECT, write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

@@ -7,7 +7,7 @@ import pytest
 from flows.summary import audit_markdown, audit_rows
 from tasks.layout import Layout
 from tasks.step_io import Key
-from tasks.storage import read_json, write_json
+from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 
 

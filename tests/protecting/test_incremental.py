@@ -17,7 +17,7 @@ from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protecting.receipts import Receipts
 from tasks.protecting.targets import default_state, open_target
 from tasks.protecting.withdrawal import withdraw
-from tasks.storage import digest, read_json
+from tasks.storage.files import digest, read_json
 from tests.protecting.lakes import (
     PARAMS,
     PassGate,

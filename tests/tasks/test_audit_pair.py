@@ -22,7 +22,7 @@ from tasks.audit_pair import audit_pair, pair_subject
 from tasks.dataset_config import DatasetConfig
 from tasks.pair_tables import PairColumns
 from tasks.progress import silent
-from tasks.storage import write_json
+from tasks.storage.files import write_json
 from tests.media import picture
 
 N = 6000

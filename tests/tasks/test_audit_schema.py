@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from tasks.audit_document import schema
 from tasks.layout import Layout
 from tasks.step_io import Key
-from tasks.storage import read_json
+from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 from tests.documents import SHAPES
 

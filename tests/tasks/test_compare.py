@@ -10,7 +10,7 @@ from tasks.layout import Layout
 from tasks.reporting.compare import letter, write_comparison
 from tasks.reporting.svg import percent
 from tasks.step_io import Key
-from tasks.storage import read_json, write_json
+from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 
 KEYS = [Key("synthetic_motion", method) for method in ("pass_substitution", "identity")]

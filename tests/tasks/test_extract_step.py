@@ -14,18 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-import tasks.lake
+import tasks.storage.parquet
 from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
 from tasks.extractors.logmel import LogMel
-from tasks.lake import TableInfo, array_of, read_folder, read_partition, shards
 from tasks.layout import Layout
 from tasks.payloads import payload_bytes
 from tasks.registry import STEPS
 from tasks.sounds import decode_sound
 from tasks.step import StepReport, run_step
-from tasks.storage import read_json
+from tasks.storage.files import read_json
+from tasks.storage.parquet import TableInfo, array_of, read_folder, read_partition, shards
 from tests.conftest import write_params
 from tests.media import sound
 

@@ -13,7 +13,7 @@ from pass_core.errors import ChecksumMismatch, ConfigError, DataError
 from tasks.extractors import facenet, hubert, logmel
 from tasks.images import decode_image
 from tasks.sounds import decode_sound, resampled
-from tasks.storage import file_digest
+from tasks.storage.files import file_digest
 from tests.media import picture, random_facenet, small_hubert, sound
 
 CPU = torch.device("cpu")

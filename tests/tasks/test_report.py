@@ -18,7 +18,7 @@ from tasks.reporting.page import figure_name
 from tasks.reporting.svg import palette
 from tasks.reporting.words import estimate, half_of_releases, readable
 from tasks.step_io import Key
-from tasks.storage import digest, read_json, write_json
+from tasks.storage.files import digest, read_json, write_json
 from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 
 KEY = Key("synthetic_motion", "pass_substitution")

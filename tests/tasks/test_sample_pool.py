@@ -12,10 +12,10 @@ import pytest
 
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config, load_config
-from tasks.lake import read_folder, read_partition
 from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.step import StepReport, run_step
+from tasks.storage.parquet import read_folder, read_partition
 from tests.conftest import write_params
 
 N = 400

@@ -12,13 +12,13 @@ import pytest
 
 from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
 from tasks.config import Config
-from tasks.lake import array_of, read_folder, read_partition, read_table, shard_path, write_table
 from tasks.layout import Layout
 from tasks.payloads import vectors
 from tasks.registry import STEPS
 from tasks.step import StepReport, run_step
 from tasks.step_io import Key
-from tasks.storage import digest, read_json
+from tasks.storage.files import digest, read_json
+from tasks.storage.parquet import array_of, read_folder, read_partition, read_table, shard_path, write_table
 from tests.conftest import run_all
 
 KEY = Key("synthetic_motion", "pass_substitution")

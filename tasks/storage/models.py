@@ -16,7 +16,7 @@ from pass_core.data import Attribute, Records
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.methods.base import Fitted, Setting
 from pass_core.training.loop import TrainConfig
-from tasks.storage import digest, read_json, write_json
+from tasks.storage.files import digest, read_json, write_json
 
 FORMAT = 1
 

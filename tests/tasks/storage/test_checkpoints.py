@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.layout import Layout
 from tasks.step_io import Key
-from tasks.storage import digest
+from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
+from tasks.storage.files import digest
 from tests.conftest import write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError
-from tasks.lake import FEATURES, array_of, read_table, write_table
 from tasks.payloads import payload_digest, vectors
+from tasks.storage.parquet import FEATURES, array_of, read_table, write_table
 
 
 class FeatureCache:

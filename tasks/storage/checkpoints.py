@@ -16,7 +16,7 @@ import safetensors.torch
 from torch import Tensor
 
 import pass_core
-from tasks.storage import digest
+from tasks.storage.files import digest
 
 logger = logging.getLogger(__name__)
 

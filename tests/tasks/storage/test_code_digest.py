@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.tables import code
+from tasks.storage import code_digest
 
 
 @pytest.fixture
@@ -15,18 +15,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "method.py").write_text("import json\n\ndef fit():\n    from pass_core.loss import loss\n    return loss(1)\n")
     (folder / "loss.py").write_text('"""A loss."""\n\ndef loss(x):\n    return x + 1\n')
     (folder / "other.py").write_text("x = 1\n")
-    monkeypatch.setattr(code, "PROJECT", tmp_path)
+    monkeypatch.setattr(code_digest, "PROJECT", tmp_path)
     return folder
 
 
 def _digest() -> str:
-    for cached in (code.code_digest, code._tree, code._behaviour):
+    for cached in (code_digest.code_digest, code_digest._tree, code_digest._behaviour):
         cached.cache_clear()
-    return code.code_digest(("pass_core.method",))
+    return code_digest.code_digest(("pass_core.method",))
 
 
 def test_files_are_followed_through_imports(project: Path) -> None:
-    assert code.imported_files(["pass_core.method"]) == (project / "loss.py", project / "method.py")
+    assert code_digest.imported_files(["pass_core.method"]) == (project / "loss.py", project / "method.py")
 
 
 def test_only_behaviour_changes_the_digest(project: Path) -> None:
@@ -41,7 +41,7 @@ def test_only_behaviour_changes_the_digest(project: Path) -> None:
 def test_a_cells_code_is_what_computes_it() -> None:
     """Neither words nor command lines are among it, so that a better caption computes nothing anew."""
     modules = ["tasks.tables.compute", "pass_core.methods.pass_substitution"]
-    files = {path.relative_to(code.PROJECT).as_posix() for path in code.imported_files(modules)}
+    files = {path.relative_to(code_digest.PROJECT).as_posix() for path in code_digest.imported_files(modules)}
     assert {
         "tasks/tables/measure.py",
         "pass_core/attacks/network.py",
