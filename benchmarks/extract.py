@@ -24,7 +24,6 @@ import soundfile
 import torch
 from PIL import Image
 
-from tasks.compat import repair
 from tasks.config import load_config
 from tasks.datasets.base import RawRecords
 from tasks.extract import extract_shards
@@ -32,10 +31,11 @@ from tasks.extractors import facenet, hubert, logmel
 from tasks.extractors.base import Loaded
 from tasks.ingest import _table
 from tasks.layout import Layout
-from tasks.payloads import Payload, PayloadKind
+from tasks.payloads.payload import Payload, PayloadKind
+from tasks.payloads.sounds import decode_sound
+from tasks.payloads.torch_repair import repair
 from tasks.progress import silent
 from tasks.registry import STEPS
-from tasks.sounds import decode_sound
 from tasks.step import fixed_numerics, run_step
 from tasks.step_io import Key, StepIO
 from tasks.storage.feature_cache import FeatureCache

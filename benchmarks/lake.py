@@ -35,7 +35,7 @@ from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network
 from tasks.config import Config, load_config
 from tasks.layout import Layout
-from tasks.payloads import Payload, vectors
+from tasks.payloads.payload import Payload, vectors
 from tasks.progress import silent
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.interfaces import Finding, Job, Sample

@@ -13,8 +13,8 @@ import torch
 from flows.engines import DvcEngine
 from pass_core.devices import resolve_device
 from pass_core.errors import PassError
-from tasks.compat import repair
 from tasks.config import load_config
+from tasks.payloads.torch_repair import repair
 from tasks.provenance import LIBRARIES, git_commit
 
 

@@ -18,7 +18,7 @@ from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Adversarial
 from pass_core.randomness import stream
 from pass_core.training.held_out import hold_out, learnt_from
-from tasks.payloads import payload_bytes
+from tasks.payloads.payload import payload_bytes
 from tasks.protection import STAMP, Protector, draw_scope
 from tasks.released_columns import released_columns
 from tasks.step_io import StepIO

@@ -18,7 +18,7 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError
 from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor, Finished, Loaded
-from tasks.payloads import Payload, Payloads, payload_bytes, vectors
+from tasks.payloads.payload import Payload, Payloads, payload_bytes, vectors
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.feature_cache import FeatureCache
 from tasks.storage.files import file_digest

@@ -7,8 +7,8 @@ from pass_core import discovery
 from pass_core.errors import DataError
 from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import Dataset, RawRecords
-from tasks.payloads import column_of
-from tasks.quarantine import Quarantine
+from tasks.payloads.payload import column_of
+from tasks.payloads.quarantine import Quarantine
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import write_json
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLITS, ShardWriter, TableInfo

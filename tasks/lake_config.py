@@ -6,7 +6,7 @@ from typing import Literal
 
 from pass_core.errors import ConfigError
 from tasks.dataset_config import DatasetConfig
-from tasks.payloads import PayloadKind
+from tasks.payloads.payload import PayloadKind
 from tasks.storage.parquet import RESERVED_COLUMNS
 
 

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError, SchemaMismatch, StorageError
-from tasks.encoded import check_encoded
 from tasks.lake_source import Batch, OpenLake, plain
-from tasks.payloads import MAX_FILE_BYTES, Payload
-from tasks.quarantine import Quarantine
+from tasks.payloads.encoded import check_encoded
+from tasks.payloads.payload import MAX_FILE_BYTES, Payload
+from tasks.payloads.quarantine import Quarantine
 
 
 @dataclass(frozen=True, slots=True)

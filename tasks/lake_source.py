@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from pass_core.errors import ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.lake_config import LakeConfig
-from tasks.payloads import Payload
+from tasks.payloads.payload import Payload
 
 RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
 NUMBERS_AT_ONCE = 2**20  # of vectors

@@ -20,8 +20,8 @@ from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader
 from tasks.lake_source import Batch, open_lake
 from tasks.pair_tables import table_format
-from tasks.payloads import Payload, Payloads
-from tasks.quarantine import Quarantine
+from tasks.payloads.payload import Payload, Payloads
+from tasks.payloads.quarantine import Quarantine
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 

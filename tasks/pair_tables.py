@@ -15,7 +15,7 @@ from tasks.dataset_config import DatasetConfig
 from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader, payload_of, value_type
 from tasks.lake_source import open_lake, texts
-from tasks.quarantine import Quarantine
+from tasks.payloads.quarantine import Quarantine
 from tasks.storage.parquet import PAYLOAD, RECORD_ID, RESERVED_COLUMNS
 
 MOST_COLUMNS = 20  # that may leave beside the payload; each is attacked together with it

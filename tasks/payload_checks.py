@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.expectations import Expectation, between
-from tasks.payloads import MAX_FILE_BYTES, Payload, payload_bytes
+from tasks.payloads.payload import MAX_FILE_BYTES, Payload, payload_bytes
 from tasks.storage.parquet import PAYLOAD, array_of
 
 

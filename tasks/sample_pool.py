@@ -8,8 +8,8 @@ from pass_core.errors import DataError
 from pass_core.randomness import stream
 from tasks.dataset_config import DatasetConfig
 from tasks.donor_choice import choose_donors
-from tasks.encoded import strip_encoded
-from tasks.payloads import Payload, column_of, payload_bytes
+from tasks.payloads.encoded import strip_encoded
+from tasks.payloads.payload import Payload, column_of, payload_bytes
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.parquet import (
     CONTEXT_COLUMNS,

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from pass_core.randomness import stream
-from tasks.compat import repair
-from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest
 
 

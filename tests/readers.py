@@ -8,7 +8,7 @@ import numpy as np
 from pass_core import discovery
 from tasks import datasets
 from tasks.datasets.base import RawRecords, Reading
-from tasks.quarantine import Quarantine
+from tasks.payloads.quarantine import Quarantine
 
 
 def read_everything(name: str, raw: Path, budget: int = 0, **settings: Any) -> tuple[RawRecords, Reading, Quarantine]:

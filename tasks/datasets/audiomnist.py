@@ -21,10 +21,10 @@ from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
 from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import TEST_SHARE, RawRecords, Reading
-from tasks.encoded import check_encoded
-from tasks.payloads import Payload
-from tasks.quarantine import Quarantine
-from tasks.raw_files import RawFiles
+from tasks.payloads.encoded import check_encoded
+from tasks.payloads.payload import Payload
+from tasks.payloads.quarantine import Quarantine
+from tasks.payloads.raw_files import RawFiles
 
 logger = logging.getLogger(__name__)
 

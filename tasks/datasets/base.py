@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pass_core.randomness import stream
-from tasks.payloads import Payload, Payloads
-from tasks.quarantine import Quarantine
+from tasks.payloads.payload import Payload, Payloads
+from tasks.payloads.quarantine import Quarantine
 
 TEST_SHARE = 0.2  # four training records to one test record
 

@@ -18,8 +18,8 @@ from tasks.datasets.base import RawRecords, Reading, split_of
 from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader, payload_of, value_type
 from tasks.lake_source import Batch, OpenLake, open_lake, plain, texts
-from tasks.payloads import Payload
-from tasks.quarantine import Quarantine
+from tasks.payloads.payload import Payload
+from tasks.payloads.quarantine import Quarantine
 from tasks.storage.parquet import SPLITS
 
 MAX_CLASSES = 1000

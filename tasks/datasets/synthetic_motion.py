@@ -18,7 +18,7 @@ from pass_core.errors import ConfigError
 from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import Reading
 from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, read_motion, trial_file
-from tasks.quarantine import Quarantine
+from tasks.payloads.quarantine import Quarantine
 
 SAMPLING_RATE = 50.0
 HARMONICS = 3

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import torch
 
 from pass_core.data import FloatArray
-from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")

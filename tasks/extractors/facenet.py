@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.compat import repair
 from tasks.extractors.base import Finished, autocast, in_order
-from tasks.images import decode_image
-from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.payloads.images import decode_image
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest
 
 SIDE = 160

@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.compat import repair
 from tasks.extractors.base import Finished, autocast, in_order
-from tasks.payloads import Payload, PayloadKind, Payloads
-from tasks.sounds import decode_sound, resampled, sound_seconds
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
+from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest, read_json
 
 HUBERT_BASE = "facebook/hubert-base-ls960"

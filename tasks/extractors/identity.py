@@ -8,7 +8,7 @@ import torch
 
 from pass_core.data import FloatArray
 from tasks.extractors.base import Finished
-from tasks.payloads import Payload, PayloadKind, Payloads
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
 
 
 @dataclass(frozen=True, slots=True)

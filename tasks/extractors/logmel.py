@@ -12,10 +12,10 @@ import torch
 
 from pass_core.data import FloatArray
 from pass_core.errors import ConfigError
-from tasks.compat import repair
 from tasks.extractors.base import Finished, in_order
-from tasks.payloads import Payload, PayloadKind, Payloads
-from tasks.sounds import decode_sound, resampled, sound_seconds
+from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
+from tasks.payloads.torch_repair import repair
 
 CLIPS_AT_ONCE = 16  # their spectra fit the cache
 FLOOR = 1e-6  # power below which a band counts as silent

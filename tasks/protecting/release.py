@@ -9,7 +9,7 @@ from pass_core.channel.draws import keyed_words
 from pass_core.data import IntArray
 from pass_core.errors import SchemaMismatch
 from tasks.lake_config import LakeConfig
-from tasks.payloads import payload_bytes
+from tasks.payloads.payload import payload_bytes
 from tasks.protecting.interfaces import Job
 from tasks.protecting.source import LakeSource
 from tasks.protection import Protector

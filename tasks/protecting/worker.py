@@ -18,6 +18,7 @@ from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, ValidationFailed
 from tasks.extract import checked_features, load_extractor
 from tasks.numerics import fingerprint, fixed_numerics
+from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Job, Originals, Work
 from tasks.protecting.manifest import OutputFile, Receipt, digest_of
@@ -25,7 +26,6 @@ from tasks.protecting.release import Release
 from tasks.protecting.source import LakeSource
 from tasks.protecting.staging import DATA, save_receipt, staged_folder
 from tasks.protection import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
-from tasks.quarantine import Quarantine
 from tasks.step_io import Key
 from tasks.storage.files import file_digest, storage_errors, sync_file
 from tasks.storage.parquet import TableInfo, open_writer

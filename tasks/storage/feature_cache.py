@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError
-from tasks.payloads import payload_digest, vectors
+from tasks.payloads.payload import payload_digest, vectors
 from tasks.storage.parquet import FEATURES, array_of, read_table, write_table
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.payloads import Payload
+from tasks.payloads.payload import Payload
 from tasks.storage.files import read_json, write_json
 
 # What a record carries through the pipeline; none of these but the payload is ever released.

@@ -21,7 +21,7 @@ from pass_core.randomness import stream
 from pass_core.training.context import Run
 from pass_core.training.loop import TrainConfig
 from tasks.dataset_config import DatasetConfig
-from tasks.payloads import PAYLOAD_KINDS
+from tasks.payloads.payload import PAYLOAD_KINDS
 from tests.media import small_payloads, small_settings
 
 SHAPES = [(2, 32), (12,)]  # signal windows and vectors

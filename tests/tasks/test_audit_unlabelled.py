@@ -25,7 +25,7 @@ from tasks.audit_unlabelled import (
 )
 from tasks.config import Config, load_config
 from tasks.layout import Layout
-from tasks.payloads import vectors
+from tasks.payloads.payload import vectors
 from tasks.protection import Protector, read_protector
 from tasks.registry import STEPS
 from tasks.step import run_step

@@ -20,9 +20,9 @@ from pass_core.randomness import stream
 from tasks.config import Config, load_config
 from tasks.extractors.logmel import LogMel
 from tasks.layout import Layout
-from tasks.payloads import payload_bytes
+from tasks.payloads.payload import payload_bytes
+from tasks.payloads.sounds import decode_sound
 from tasks.registry import STEPS
-from tasks.sounds import decode_sound
 from tasks.step import StepReport, run_step
 from tasks.storage.files import read_json
 from tasks.storage.parquet import TableInfo, array_of, read_folder, read_partition, shards

@@ -11,8 +11,8 @@ import torch
 
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
 from tasks.extractors import facenet, hubert, logmel
-from tasks.images import decode_image
-from tasks.sounds import decode_sound, resampled
+from tasks.payloads.images import decode_image
+from tasks.payloads.sounds import decode_sound, resampled
 from tasks.storage.files import file_digest
 from tests.media import picture, random_facenet, small_hubert, sound
 

@@ -13,7 +13,7 @@ import pytest
 from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
 from tasks.config import Config
 from tasks.layout import Layout
-from tasks.payloads import vectors
+from tasks.payloads.payload import vectors
 from tasks.registry import STEPS
 from tasks.step import StepReport, run_step
 from tasks.step_io import Key

@@ -14,7 +14,7 @@ import pytest
 
 from pass_core.data import Attribute
 from pass_core.errors import DataError, SchemaMismatch, StorageError
-from tasks.payloads import vectors
+from tasks.payloads.payload import vectors
 from tasks.storage.files import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
 from tasks.storage.parquet import array_of, labels_of, read_table, write_table
 

@@ -13,7 +13,7 @@ import torch
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError
-from tasks.compat import repair
+from tasks.payloads.torch_repair import repair
 
 MAX_SECONDS = 600
 MAX_SAMPLES = 60_000_000  # over all channels: a small file can say it holds any number

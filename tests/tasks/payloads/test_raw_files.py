@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import tasks.raw_files
+import tasks.payloads.raw_files
 from pass_core.errors import DataError
 from pass_core.randomness import stream
-from tasks.raw_files import RawFiles
+from tasks.payloads.raw_files import RawFiles
 
 
 def _tar(path: Path, *members: tarfile.TarInfo) -> None:

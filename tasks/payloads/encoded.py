@@ -1,8 +1,8 @@
 """Encoded payloads, whatever their kind: checked when they come, stripped of metadata when they leave."""
 
-from tasks.images import decode_image, strip_image
-from tasks.payloads import PayloadKind
-from tasks.sounds import decode_sound, strip_sound
+from tasks.payloads.images import decode_image, strip_image
+from tasks.payloads.payload import PayloadKind
+from tasks.payloads.sounds import decode_sound, strip_sound
 
 
 def check_encoded(kind: PayloadKind, data: bytes) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from tasks.compat import non_maximum_suppression
+from tasks.payloads.torch_repair import non_maximum_suppression
 
 CODE = """
 import json

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO
 
 from pass_core.errors import DataError, StorageError
-from tasks.payloads import MAX_FILE_BYTES
+from tasks.payloads.payload import MAX_FILE_BYTES
 
 MAX_MEMBERS = 5_000_000
 # What a damaged archive raises while it is read.

@@ -13,9 +13,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pass_core.errors import DataError
-from tasks.encoded import check_encoded, strip_encoded
-from tasks.images import decode_image
-from tasks.sounds import decode_sound, resampled, sound_seconds
+from tasks.payloads.encoded import check_encoded, strip_encoded
+from tasks.payloads.images import decode_image
+from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tests.media import picture, sound
 
 CANARY = b"CANARY"
