@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.protect_order import Order
 from flows.servers import HOST, prefect_server, servers
 from pass_core.errors import ConfigError
-from tasks.protecting.settings import ScheduleConfig
+from tasks.sections.production import ScheduleConfig
 
 NIGHTLY, WEEKLY = "nightly", "weekly"
 # A run that would begin while the last one is under way is cancelled, not queued: the one under way sees the same lake.

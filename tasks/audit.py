@@ -20,11 +20,11 @@ from pass_core.data import Attribute
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
 from pass_core.training.epochs import Epoch
-from tasks.audit_config import AuditConfig
 from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of
-from tasks.dataset_config import DatasetConfig
 from tasks.protection import Protector, read_protector
+from tasks.sections.audit import AuditConfig
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import digest, read_json, rounded, write_json
 from tasks.storage.models import describe_model

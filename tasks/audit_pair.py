@@ -17,11 +17,11 @@ from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audit import context_of, named_attacks
-from tasks.audit_config import AuditConfig
 from tasks.audit_document import document
 from tasks.lake_payloads import value_type
 from tasks.pair_tables import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.released_columns import released_columns
+from tasks.sections.audit import AuditConfig
 from tasks.step_io import Reporter
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLITS, class_indices, shown_classes

@@ -21,9 +21,9 @@ from pass_core.channel.pool import PoolConfig
 from pass_core.devices import Device
 from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
-from tasks.audit_config import AuditConfig
-from tasks.dataset_config import DatasetConfig
-from tasks.protecting.settings import ProtectConfig, ScheduleConfig
+from tasks.sections.audit import AuditConfig
+from tasks.sections.dataset import DatasetConfig
+from tasks.sections.production import ProtectConfig, ScheduleConfig
 
 # What YAML takes for something else.
 HINTS = {

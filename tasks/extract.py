@@ -16,9 +16,9 @@ from pass_core import discovery
 from pass_core.data import FloatArray
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError
-from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor, Finished, Loaded
 from tasks.payloads.payload import Payload, Payloads, payload_bytes, vectors
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.feature_cache import FeatureCache
 from tasks.storage.files import file_digest

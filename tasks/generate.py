@@ -3,8 +3,8 @@
 import tasks.datasets
 from pass_core import discovery
 from pass_core.errors import ConfigError
-from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import GeneratedDataset
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 
 

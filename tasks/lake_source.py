@@ -13,8 +13,8 @@ import pyarrow.fs as pafs
 from pyarrow import csv
 
 from pass_core.errors import ConfigError, DataError, SchemaMismatch, StorageError
-from tasks.lake_config import LakeConfig
 from tasks.payloads.payload import Payload
+from tasks.sections.lake import LakeConfig
 
 RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
 NUMBERS_AT_ONCE = 2**20  # of vectors

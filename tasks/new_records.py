@@ -14,14 +14,14 @@ from pass_core import discovery
 from pass_core.data import FloatArray, IntArray, Records
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.dataset_config import DatasetConfig
 from tasks.extractors.base import Extractor
-from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader
 from tasks.lake_source import Batch, open_lake
 from tasks.pair_tables import table_format
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.quarantine import Quarantine
+from tasks.sections.dataset import DatasetConfig
+from tasks.sections.lake import LakeConfig
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.dataset_config import DatasetConfig
-from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader, payload_of, value_type
 from tasks.lake_source import open_lake, texts
 from tasks.payloads.quarantine import Quarantine
+from tasks.sections.dataset import DatasetConfig
+from tasks.sections.lake import LakeConfig
 from tasks.storage.parquet import PAYLOAD, RECORD_ID, RESERVED_COLUMNS
 
 MOST_COLUMNS = 20  # that may leave beside the payload; each is attacked together with it

@@ -6,10 +6,10 @@ import pyarrow.compute as pc
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import DataError
 from pass_core.randomness import stream
-from tasks.dataset_config import DatasetConfig
 from tasks.donor_choice import choose_donors
 from tasks.payloads.encoded import strip_encoded
 from tasks.payloads.payload import Payload, column_of, payload_bytes
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.parquet import (
     CONTEXT_COLUMNS,

@@ -12,8 +12,8 @@ from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch
 from pass_core.training.held_out import TOTAL
 from pass_core.training.loop import TrainConfig, best_epoch
-from tasks.dataset_config import DatasetConfig
 from tasks.fitting import Fitting, fit_together
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.checkpoints import FileCheckpoints
 from tasks.storage.files import digest, rounded

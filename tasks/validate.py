@@ -3,7 +3,6 @@
 import pandas as pd
 import pyarrow as pa
 
-from tasks.dataset_config import DatasetConfig
 from tasks.expectations import (
     Expectation,
     check,
@@ -16,6 +15,7 @@ from tasks.expectations import (
     unique,
 )
 from tasks.payload_checks import payload_expectations, payload_profile
+from tasks.sections.dataset import DatasetConfig
 from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import write_json
 from tasks.storage.parquet import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, read_table, shards

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal
 
 from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
-from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import TEST_SHARE, RawRecords, Reading
 from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
+from tasks.sections.dataset import DatasetConfig
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from pass_core.errors import DataError
-from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import RawRecords, Reading, split_of
 from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
+from tasks.sections.dataset import DatasetConfig
 
 ATTRIBUTES = (
     "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose",

@@ -18,11 +18,11 @@ import polars as pl
 
 from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import DataError
-from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import RawRecords, Reading
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
+from tasks.sections.dataset import DatasetConfig
 
 ACTIVITIES = ("dws", "ups", "wlk", "jog")  # label order; sitting and standing are not used
 TRIALS = {"dws": (1, 2, 11), "ups": (3, 4, 12), "wlk": (7, 8, 15), "jog": (9, 16)}

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from pass_core.data import DoubleArray
 from pass_core.errors import ConfigError
-from tasks.dataset_config import DatasetConfig
 from tasks.datasets.base import Reading
 from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, read_motion, trial_file
 from tasks.payloads.quarantine import Quarantine
+from tasks.sections.dataset import DatasetConfig
 
 SAMPLING_RATE = 50.0
 HARMONICS = 3

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.devices import Device
-from tasks.lake_config import LakeConfig
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.manifest import Manifest, Pins, Receipt
+from tasks.sections.lake import LakeConfig
 
 
 @dataclass(frozen=True, slots=True)

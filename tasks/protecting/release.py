@@ -8,11 +8,11 @@ import pyarrow as pa
 from pass_core.channel.draws import keyed_words
 from pass_core.data import IntArray
 from pass_core.errors import SchemaMismatch
-from tasks.lake_config import LakeConfig
 from tasks.payloads.payload import payload_bytes
 from tasks.protecting.interfaces import Job
 from tasks.protecting.source import LakeSource
 from tasks.protection import Protector
+from tasks.sections.lake import LakeConfig
 from tasks.storage.parquet import PAYLOAD, RECORD_ID, array_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 32 * 2**20

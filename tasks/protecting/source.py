@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pass_core.errors import ChecksumMismatch, SchemaMismatch
-from tasks.lake_config import LakeConfig
 from tasks.lake_payloads import PayloadReader, payload_of
 from tasks.lake_source import Batch, open_lake, plain
 from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.interfaces import Originals, PinnedColumns, SourcePartition
 from tasks.protecting.manifest import digest_of
+from tasks.sections.lake import LakeConfig
 
 WHOLE = "."  # the one partition of a lake none of whose partition columns may leave
 

@@ -20,8 +20,8 @@ from pass_core.methods.base import Setting
 from pass_core.randomness import stream
 from pass_core.training.context import Run
 from pass_core.training.loop import TrainConfig
-from tasks.dataset_config import DatasetConfig
 from tasks.payloads.payload import PAYLOAD_KINDS
+from tasks.sections.dataset import DatasetConfig
 from tests.media import small_payloads, small_settings
 
 SHAPES = [(2, 32), (12,)]  # signal windows and vectors

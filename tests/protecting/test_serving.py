@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from pass_core.errors import ConfigError
-from tasks.protecting.settings import ScheduleConfig
+from tasks.sections.production import ScheduleConfig
 from tests.conftest import PROJECT
 from tests.protecting.lakes import DRAW_KEY, make_table, protect, published, write_lake, write_params
 

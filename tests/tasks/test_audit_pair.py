@@ -16,12 +16,12 @@ from pass_core.audit.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from tasks.audit_config import AuditConfig
 from tasks.audit_document import read_audit
 from tasks.audit_pair import audit_pair, pair_subject
-from tasks.dataset_config import DatasetConfig
 from tasks.pair_tables import PairColumns
 from tasks.progress import silent
+from tasks.sections.audit import AuditConfig
+from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json
 from tests.media import picture
 

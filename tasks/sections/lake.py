@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pass_core.errors import ConfigError
-from tasks.dataset_config import DatasetConfig
 from tasks.payloads.payload import PayloadKind
+from tasks.sections.dataset import DatasetConfig
 from tasks.storage.parquet import RESERVED_COLUMNS
 
 
