@@ -34,15 +34,15 @@ from pass_core.randomness import stream
 from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network
 from tasks.config import Config, load_config
-from tasks.layout import Layout
 from tasks.payloads.payload import Payload, vectors
-from tasks.progress import silent
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protecting.job import Request
 from tasks.protecting.session import Protection
 from tasks.protecting.targets import default_state, open_target
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.progress import silent
+from tasks.running.step_io import Key
 from tasks.storage.files import digest
 from tasks.storage.models import load_channel, save_model
 from tasks.storage.parquet import (

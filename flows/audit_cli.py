@@ -31,14 +31,14 @@ from tasks.audit_pair import audit_pair
 from tasks.audit_result import write_audit
 from tasks.audit_unlabelled import CHECKS, unlabelled_document
 from tasks.config import Config, load_config, parse_overrides
-from tasks.layout import layout_at
-from tasks.numerics import fixed_numerics
 from tasks.pair_tables import PairColumns
-from tasks.progress import configure_logging, reporter
 from tasks.publishing import publish_report
 from tasks.registry import is_generated
+from tasks.running.layout import layout_at
+from tasks.running.numerics import fixed_numerics
+from tasks.running.progress import configure_logging, reporter
+from tasks.running.step_io import Key
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import Key
 from tasks.storage.files import read_json
 from tasks.storage.parquet import PAYLOAD
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pass_core.errors import StageFailed
 from tasks.config import load_config, parse_overrides
-from tasks.progress import configure_logging, reporter
+from tasks.running.progress import configure_logging, reporter
 from tasks.tables.aggregate import fill
 from tasks.tables.definition import EffortName, Table, load_table, table_names
 from tasks.tables.features import prepare_features

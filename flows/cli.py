@@ -37,11 +37,11 @@ from pass_core import discovery
 from pass_core.errors import PassError, TransientError
 from tasks.__main__ import EXIT_ERROR, EXIT_TRANSIENT
 from tasks.config import load_config, parse_overrides
-from tasks.layout import layout_at
-from tasks.progress import configure_logging, reporter
 from tasks.registry import is_generated
-from tasks.step_io import Key
-from tasks.tracking import tracking_uri
+from tasks.running.layout import layout_at
+from tasks.running.progress import configure_logging, reporter
+from tasks.running.step_io import Key
+from tasks.running.tracking import tracking_uri
 
 app = typer.Typer(
     help="Protect private attributes of whole data sets by real donors' records, and audit the result.",

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from flows.engines import EngineName, make_engine
 from tasks.config import load_config, parse_overrides
-from tasks.progress import configure_logging, reporter
 from tasks.registry import find_step
+from tasks.running.progress import configure_logging, reporter
 
 out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
 

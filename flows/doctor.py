@@ -15,7 +15,7 @@ from pass_core.devices import resolve_device
 from pass_core.errors import PassError
 from tasks.config import load_config
 from tasks.payloads.torch_repair import repair
-from tasks.provenance import LIBRARIES, git_commit
+from tasks.running.provenance import LIBRARIES, git_commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from flows.dvc import run_dvc
 from pass_core.errors import ConfigError, StageFailed, TransientError
 from tasks.__main__ import EXIT_TRANSIENT
 from tasks.config import Config
-from tasks.layout import layout_at
-from tasks.ownership import owned_by_dvc
 from tasks.registry import is_generated
-from tasks.step import Step, StepReport, run_step
-from tasks.step_io import Key, Reporter
+from tasks.running.layout import layout_at
+from tasks.running.ownership import owned_by_dvc
+from tasks.running.step import Step, StepReport, run_step
+from tasks.running.step_io import Key, Reporter
 
 EngineName = Literal["dvc", "in-process"]
 

@@ -24,13 +24,13 @@ from flows.engines import Engine, EngineName, make_engine
 from flows.policy import POLICY, Policy, is_transient
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
-from tasks.layout import layout_at
-from tasks.progress import silent
 from tasks.publishing import publish_report
 from tasks.registry import STEPS, is_generated
-from tasks.step import Step, StepReport
-from tasks.step_io import Key, Reporter
-from tasks.tracking import track_pipeline
+from tasks.running.layout import layout_at
+from tasks.running.progress import silent
+from tasks.running.step import Step, StepReport
+from tasks.running.step_io import Key, Reporter
+from tasks.running.tracking import track_pipeline
 
 Runner = Callable[[Step, Key], StepReport]
 

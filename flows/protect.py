@@ -19,8 +19,8 @@ from tasks.protecting.manifest import Manifest
 from tasks.protecting.plan import Plan
 from tasks.protecting.session import Protection
 from tasks.protecting.targets import TargetFormat
-from tasks.step_io import Reporter
-from tasks.tracking import track_step
+from tasks.running.step_io import Reporter
+from tasks.running.tracking import track_step
 
 PARTITIONS_PER_WORKER = 8  # of a task: large enough that workers seldom wait for each other
 

@@ -13,13 +13,13 @@ from flows.protect_order import EngineName, Order, prepare
 from pass_core.channel.draws import key_id
 from pass_core.errors import AuditFailed
 from tasks.config import load_config
-from tasks.layout import layout_at
-from tasks.progress import configure_logging, reporter, silent
 from tasks.protecting.keys import find_key, new_key
 from tasks.protecting.plan import Plan
 from tasks.protecting.receipts import Receipts
 from tasks.protecting.targets import TargetFormat, default_state, open_target
 from tasks.protecting.withdrawal import withdraw
+from tasks.running.layout import layout_at
+from tasks.running.progress import configure_logging, reporter, silent
 
 out = Console(soft_wrap=True, highlight=False)
 key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or tell the id of one.")

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pass_core.errors import ConfigError
 from tasks.config import Config, load_config, parse_overrides
-from tasks.layout import Layout, layout_at
 from tasks.protecting.backfill import between
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.gate import AuditGate
@@ -16,7 +15,8 @@ from tasks.protecting.job import Request
 from tasks.protecting.keys import find_key
 from tasks.protecting.session import Protection
 from tasks.protecting.targets import TargetFormat, default_state, open_target
-from tasks.step_io import Key, Reporter
+from tasks.running.layout import Layout, layout_at
+from tasks.running.step_io import Key, Reporter
 
 EngineName = Literal["local", "ray"]
 

@@ -7,9 +7,9 @@ import yaml
 from flows.dvc import run_dvc
 from pass_core.errors import ConfigError, DataError, StageFailed
 from tasks.config import Config
-from tasks.layout import Layout
 from tasks.registry import is_generated
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 
 FILES_ONLY = ("http://", "https://", "file://")
 

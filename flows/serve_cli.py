@@ -11,7 +11,7 @@ from flows.protect_cli import DATA, METHOD, Address, Engine, Format, KeyFile, Me
 from flows.protect_order import Order, prepare
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
-from tasks.progress import configure_logging, silent
+from tasks.running.progress import configure_logging, silent
 
 out = Console(soft_wrap=True, highlight=False)
 

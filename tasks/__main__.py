@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pass_core.errors import ConfigError, PassError, TransientError
 from tasks.config import load_config, parse_overrides
-from tasks.layout import layout_at
-from tasks.ownership import owned_by_dvc
-from tasks.progress import configure_logging, reporter
 from tasks.registry import STEPS, find_step, is_generated
-from tasks.step import run_step
+from tasks.running.layout import layout_at
+from tasks.running.ownership import owned_by_dvc
+from tasks.running.progress import configure_logging, reporter
+from tasks.running.step import run_step
 
 EXIT_ERROR = 2
 EXIT_TRANSIENT = 75  # sysexits' EX_TEMPFAIL: something outside failed, and trying again may help

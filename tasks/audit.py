@@ -23,9 +23,9 @@ from pass_core.training.epochs import Epoch
 from tasks.audit_document import Context, Counts, document, limits_of
 from tasks.audit_subject import make_subject, replay_of
 from tasks.protection import Protector, read_protector
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import digest, read_json, rounded, write_json
 from tasks.storage.models import describe_model
 from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes

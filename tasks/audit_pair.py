@@ -21,8 +21,8 @@ from tasks.audit_document import document
 from tasks.lake_payloads import value_type
 from tasks.pair_tables import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.released_columns import released_columns
+from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
-from tasks.step_io import Reporter
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLITS, class_indices, shown_classes
 

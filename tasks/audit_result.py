@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.provenance import describe
 from tasks.report import PAGE, write_report
+from tasks.running.provenance import describe
 from tasks.storage.files import storage_errors, write_json
 
 

@@ -18,8 +18,8 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError
 from tasks.extractors.base import Extractor, Finished, Loaded
 from tasks.payloads.payload import Payload, Payloads, payload_bytes, vectors
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.feature_cache import FeatureCache
 from tasks.storage.files import file_digest
 from tasks.storage.parquet import FEATURES, PAYLOAD, TableInfo, array_of, count_rows, read_table, shard_path, shards, write_table

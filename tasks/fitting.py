@@ -21,11 +21,11 @@ from pass_core.training.epochs import OnEpoch
 from pass_core.training.held_out import hold_out, learnt_from
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World
-from tasks.progress import silent
 from tasks.protection import exclusion_of, read_setting
-from tasks.ranks import run_ranks
+from tasks.running.processes import run_ranks
+from tasks.running.progress import silent
+from tasks.running.step_io import StepIO
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO
 from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.storage.parquet import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder
 

@@ -4,8 +4,8 @@ import tasks.datasets
 from pass_core import discovery
 from pass_core.errors import ConfigError
 from tasks.datasets.base import GeneratedDataset
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 
 
 def generate(config: DatasetConfig, io: StepIO) -> StepResult:

@@ -8,8 +8,8 @@ from pass_core.errors import DataError
 from tasks.datasets.base import Dataset, RawRecords
 from tasks.payloads.payload import column_of
 from tasks.payloads.quarantine import Quarantine
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import write_json
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLITS, ShardWriter, TableInfo
 

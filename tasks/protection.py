@@ -13,7 +13,7 @@ from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.methods.base import Fitted, Setting
-from tasks.step_io import Key
+from tasks.running.step_io import Key
 from tasks.storage.files import digest
 from tasks.storage.models import load_model, model_digest
 from tasks.storage.parquet import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder

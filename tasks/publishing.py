@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.report import PAGE, write_report
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 

@@ -10,7 +10,7 @@ from pass_core.errors import DataError
 from tasks.audit_document import read_audit
 from tasks.reporting.page import make_figures, render
 from tasks.reporting.svg import standalone
-from tasks.step_io import StepIO, StepResult
+from tasks.running.step_io import StepIO, StepResult
 from tasks.storage.models import describe_model
 
 PAGE = "report.html"

@@ -9,8 +9,8 @@ from pass_core.randomness import stream
 from tasks.donor_choice import choose_donors
 from tasks.payloads.encoded import strip_encoded
 from tasks.payloads.payload import Payload, column_of, payload_bytes
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.parquet import (
     CONTEXT_COLUMNS,
     FEATURES,

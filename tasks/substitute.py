@@ -22,8 +22,8 @@ from tasks.expectations import Expectation, check, class_shares, columns, in_set
 from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.payloads.payload import Payload, payload_bytes, vectors
 from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import write_json
 from tasks.storage.parquet import (
     PAYLOAD,

@@ -15,8 +15,8 @@ from tasks.expectations import (
     unique,
 )
 from tasks.payload_checks import payload_expectations, payload_profile
+from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import StepIO, StepResult
 from tasks.storage.files import write_json
 from tasks.storage.parquet import CONTEXT_COLUMNS, PAYLOAD, RECORD_ID, SPLIT, SPLITS, TableInfo, read_table, shards
 

@@ -13,9 +13,9 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
 
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step import run_step
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
 
 torch.set_num_threads(1)  # two workers share the cores, and small matrices gain nothing: threads would wait for each other
 

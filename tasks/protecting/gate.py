@@ -21,12 +21,12 @@ from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audit import named_attacks
 from tasks.audit_unlabelled import audit_unlabelled, read_labelled_audit, side_of
-from tasks.layout import Layout
-from tasks.numerics import fixed_numerics
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protection import Protector, donor_units, exclusion_among, read_protector
+from tasks.running.layout import Layout
+from tasks.running.numerics import fixed_numerics
+from tasks.running.step_io import Key
 from tasks.sections.audit import AuditConfig
-from tasks.step_io import Key
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FEATURES, TableInfo, array_of, read_features
 

@@ -9,13 +9,13 @@ from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
 from tasks.extract import load_extractor
-from tasks.layout import Layout
 from tasks.protecting.interfaces import Job, PinnedColumns
 from tasks.protecting.manifest import Pins, digest_of
 from tasks.protecting.release import leaving_schema
 from tasks.protecting.source import LakeSource
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.sections.lake import LakeConfig
-from tasks.step_io import Key
 from tasks.storage.files import digest
 from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from pass_core.devices import resolve_device
 from pass_core.errors import ConfigError, TransientError
-from tasks.numerics import fingerprint
 from tasks.protecting.engine import attempt
 from tasks.protecting.interfaces import Failure, Job, SourcePartition, Work
 from tasks.protecting.manifest import Receipt, read_receipt, to_json
 from tasks.protecting.staging import PINNED
 from tasks.protecting.worker import THREADS, Worker
+from tasks.running.numerics import fingerprint
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, DataError, PassError, StorageError, TransientError
 from tasks.config import Config
 from tasks.expectations import load_library
-from tasks.numerics import fingerprint
 from tasks.protecting.checks import check_partitions
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Engine, Failure, Finding, Gate, Held, PinnedColumns, Target, Work
@@ -27,7 +26,8 @@ from tasks.protecting.source import LakeSource, check_drift
 from tasks.protecting.staging import Staged, Staging, joined_sample
 from tasks.protecting.withdrawal import read_withdrawal
 from tasks.protecting.worker import THREADS
-from tasks.step_io import Reporter
+from tasks.running.numerics import fingerprint
+from tasks.running.step_io import Reporter
 from tasks.storage.files import is_full, storage_errors
 from tasks.storage.parquet import TableInfo, count_rows, shards
 

@@ -15,9 +15,9 @@ from pass_core import discovery
 from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
 from pass_core.methods.base import Withdrawable
-from tasks.layout import Layout
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.sections.dataset import DatasetConfig
-from tasks.step_io import Key
 from tasks.storage.files import digest, publish, read_json, staging_folder, storage_errors, write_json
 from tasks.storage.models import describe_model, model_digest
 from tasks.storage.parquet import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table

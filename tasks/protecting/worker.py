@@ -17,7 +17,6 @@ from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, ValidationFailed
 from tasks.extract import checked_features, load_extractor
-from tasks.numerics import fingerprint, fixed_numerics
 from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Job, Originals, Work
@@ -26,7 +25,8 @@ from tasks.protecting.release import Release
 from tasks.protecting.source import LakeSource
 from tasks.protecting.staging import DATA, save_receipt, staged_folder
 from tasks.protection import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
-from tasks.step_io import Key
+from tasks.running.numerics import fingerprint, fixed_numerics
+from tasks.running.step_io import Key
 from tasks.storage.files import file_digest, storage_errors, sync_file
 from tasks.storage.parquet import TableInfo, open_writer
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from pass_core.errors import DataError
 from tasks.config import Config
-from tasks.layout import Layout
 from tasks.registry import STEPS, is_generated
-from tasks.step import run_step
-from tasks.step_io import Key, Reporter
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
+from tasks.running.step_io import Key, Reporter
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLIT, read_folder

@@ -19,9 +19,9 @@ from pass_core.audit.thresholds import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
 from tasks.config import ComputeConfig, load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tests.conftest import PROJECT
 
 CONFIG = load_config(PROJECT / "params.yaml")

@@ -18,8 +18,8 @@ from pass_core.randomness import stream
 from pass_core.training.context import Run
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tests.conftest import PROJECT, run_all, write_params
 
 NAME = "gaussian_noise"

@@ -6,9 +6,9 @@ import pytest
 
 from flows.pipeline import chain
 from tasks.config import load_config
-from tasks.layout import Layout
-from tasks.step import StepReport, run_step
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step import StepReport, run_step
+from tasks.running.step_io import Key
 from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 

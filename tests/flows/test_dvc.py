@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.files import digest
 from tasks.storage.parquet import shards
 from tests.conftest import PROJECT, TINY, write_params

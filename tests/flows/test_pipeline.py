@@ -21,10 +21,10 @@ from flows.pipeline import chain, pipeline, prefect_runner
 from flows.policy import POLICY, is_transient
 from pass_core.errors import ConfigError, DataError, StageFailed, StorageError, TrackingError, TransientError
 from tasks.config import Config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step import Step, StepReport
-from tasks.step_io import Key, Reporter
+from tasks.running.layout import Layout
+from tasks.running.step import Step, StepReport
+from tasks.running.step_io import Key, Reporter
 from tasks.storage.files import digest
 from tests.conftest import PROJECT, write_params
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows.summary import audit_markdown, audit_rows
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 

@@ -13,8 +13,6 @@ import yaml
 from pass_core.data import FloatArray
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
-from tasks.layout import Layout
-from tasks.progress import silent
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.interfaces import Engine, Finding, Gate, Job, Sample
 from tasks.protecting.job import Request
@@ -23,8 +21,10 @@ from tasks.protecting.plan import Plan
 from tasks.protecting.session import Protection
 from tasks.protecting.targets import TargetFormat, default_state, open_target
 from tasks.registry import STEPS
-from tasks.step import run_step
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.progress import silent
+from tasks.running.step import run_step
+from tasks.running.step_io import Key
 
 KEY = Key("calls", "pass_substitution")
 DRAW_KEY = bytes(range(7, 39))

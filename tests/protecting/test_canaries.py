@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from pass_core.channel.draws import key_id
 from pass_core.randomness import stream
 from tasks.config import load_config
-from tasks.layout import Layout
 from tasks.protecting.keys import find_key, new_key
 from tasks.registry import STEPS
-from tasks.step import run_step
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
 from tests.conftest import PROJECT
 from tests.media import sound
 from tests.protecting.lakes import KEY, PARAMS, released, write_lake, write_params

@@ -12,11 +12,11 @@ import pytest
 
 from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.config import load_config
-from tasks.layout import Layout
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protecting.receipts import Receipts
 from tasks.protecting.targets import default_state, open_target
 from tasks.protecting.withdrawal import withdraw
+from tasks.running.layout import Layout
 from tasks.storage.files import digest, read_json
 from tests.protecting.lakes import (
     PARAMS,

@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tasks.audit_document import schema
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 from tests.documents import SHAPES

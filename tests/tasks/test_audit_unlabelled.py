@@ -24,12 +24,12 @@ from tasks.audit_unlabelled import (
     unlabelled_document,
 )
 from tasks.config import Config, load_config
-from tasks.layout import Layout
 from tasks.payloads.payload import vectors
 from tasks.protection import Protector, read_protector
 from tasks.registry import STEPS
-from tasks.step import run_step
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
+from tasks.running.step_io import Key
 from tasks.storage.files import digest, read_json, write_json
 from tasks.storage.parquet import FEATURES, TableInfo, array_of, read_features, read_folder, shard_path, write_table
 from tests.conftest import TINY, run_all, write_params

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tasks.config import load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step import run_step
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
 from tests.conftest import write_params
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pass_core.errors import ConfigError, DataError
-from tasks.layout import Layout
 from tasks.reporting.compare import letter, write_comparison
 from tasks.reporting.svg import percent
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 

@@ -19,11 +19,11 @@ from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
 from tasks.extractors.logmel import LogMel
-from tasks.layout import Layout
 from tasks.payloads.payload import payload_bytes
 from tasks.payloads.sounds import decode_sound
 from tasks.registry import STEPS
-from tasks.step import StepReport, run_step
+from tasks.running.layout import Layout
+from tasks.running.step import StepReport, run_step
 from tasks.storage.files import read_json
 from tasks.storage.parquet import TableInfo, array_of, read_folder, read_partition, shards
 from tests.conftest import write_params

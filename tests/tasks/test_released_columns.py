@@ -14,10 +14,10 @@ from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream
 from tasks.audit_document import read_audit
 from tasks.config import load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
 from tasks.released_columns import few_classes, released_columns
-from tasks.step import run_step
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
 from tests.conftest import TINY, write_params
 
 N = 1200

@@ -9,15 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from pass_core.errors import DataError
-from tasks.layout import Layout
-from tasks.provenance import describe
 from tasks.publishing import publish_report
 from tasks.report import write_report
 from tasks.reporting.maps import kept, reuse_counts, row_distance
 from tasks.reporting.page import figure_name
 from tasks.reporting.svg import palette
 from tasks.reporting.words import estimate, half_of_releases, readable
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.provenance import describe
+from tasks.running.step_io import Key
 from tasks.storage.files import digest, read_json, write_json
 from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 

@@ -12,9 +12,9 @@ import pytest
 
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config, load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step import StepReport, run_step
+from tasks.running.layout import Layout
+from tasks.running.step import StepReport, run_step
 from tasks.storage.parquet import read_folder, read_partition
 from tests.conftest import write_params
 

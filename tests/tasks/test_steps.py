@@ -12,11 +12,11 @@ import pytest
 
 from pass_core.errors import ChecksumMismatch, DataError, ValidationFailed
 from tasks.config import Config
-from tasks.layout import Layout
 from tasks.payloads.payload import vectors
 from tasks.registry import STEPS
-from tasks.step import StepReport, run_step
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step import StepReport, run_step
+from tasks.running.step_io import Key
 from tasks.storage.files import digest, read_json
 from tasks.storage.parquet import array_of, read_folder, read_partition, read_table, shard_path, write_table
 from tests.conftest import run_all

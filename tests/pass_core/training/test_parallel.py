@@ -22,7 +22,7 @@ from pass_core.training.context import Run, tell_nobody
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World, share_statistics
-from tasks.ranks import run_ranks
+from tasks.running.processes import run_ranks
 
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))
 METHODS = {

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.storage.files import digest
 from tests.conftest import write_params

@@ -49,4 +49,4 @@ def test_a_cells_code_is_what_computes_it() -> None:
         "tasks/donor_choice.py",
     } <= files
     words = {f"tasks/tables/{name}.py" for name in ("definition", "words", "render", "run")}
-    assert not files & (words | {"tasks/tracking.py", "pass_core/methods/transport_substitution.py"})
+    assert not files & (words | {"tasks/running/tracking.py", "pass_core/methods/transport_substitution.py"})

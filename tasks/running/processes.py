@@ -16,7 +16,7 @@ from pass_core.errors import MethodError, PassError
 from pass_core.training.context import tell_nobody
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.parallel import World
-from tasks.numerics import fixed_numerics
+from tasks.running.numerics import fixed_numerics
 
 Work = Callable[[World, OnEpoch], None]
 

@@ -10,14 +10,14 @@ import pytest
 
 from pass_core.errors import TrackingError
 from tasks.config import Config, load_config
-from tasks.layout import Layout
 from tasks.registry import STEPS
-from tasks.step import run_step
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
+from tasks.running.step_io import Key
+from tasks.running.tracking import track_pipeline
 from tasks.storage.files import read_json
 from tasks.storage.models import load_channel
 from tasks.storage.parquet import array_of, read_folder
-from tasks.tracking import track_pipeline
 from tests.conftest import TINY, write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

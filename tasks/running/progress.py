@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tasks.step_io import Reporter
+from tasks.running.step_io import Reporter
 
 logger = logging.getLogger(__name__)
 

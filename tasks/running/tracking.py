@@ -16,7 +16,7 @@ import numpy as np
 from pass_core.errors import TrackingError
 from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
-from tasks.step_io import Key
+from tasks.running.step_io import Key
 from tasks.storage.files import read_json
 from tasks.storage.models import describe_model, model_digest
 
@@ -182,7 +182,7 @@ def _register(name: str, model: Path) -> Any:
         warnings.filterwarnings("ignore", message=".*input example was not provided", category=UserWarning)
         info = mlflow.pyfunc.log_model(
             name="model",
-            loader_module="tasks.mlflow_channel",
+            loader_module="tasks.running.mlflow_model",
             data_path=str(model),
             signature=signature,
             pip_requirements=["pass-pipeline"],

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.step_io import Key
+from tasks.running.step_io import Key
 
 # Artefacts that steps read and write; a test keeps dvc.yaml equal to them.
 ARTEFACTS = {

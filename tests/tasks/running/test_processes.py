@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.layout import Layout
-from tasks.step_io import Key
+from tasks.running.layout import Layout
+from tasks.running.step_io import Key
 from tests.conftest import write_params
 
 KEY = Key("synthetic_motion", "pass_substitution")

@@ -10,13 +10,13 @@ from typing import Any
 
 from pass_core.errors import DataError
 from tasks.config import Config
-from tasks.layout import Layout
-from tasks.numerics import fixed_numerics
-from tasks.progress import silent
-from tasks.provenance import describe
-from tasks.step_io import Key, Reporter, StepIO, StepResult
+from tasks.running.layout import Layout
+from tasks.running.numerics import fixed_numerics
+from tasks.running.progress import silent
+from tasks.running.provenance import describe
+from tasks.running.step_io import Key, Reporter, StepIO, StepResult
+from tasks.running.tracking import track_step
 from tasks.storage.files import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
-from tasks.tracking import track_step
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Step:
     name: str
     run: Callable[[Config, StepIO], StepResult]
     sections: tuple[str, ...]  # parameters it depends on, as DVC's `params:` names them
-    inputs: tuple[str, ...]  # artefacts of `tasks.layout.ARTEFACTS`
+    inputs: tuple[str, ...]  # artefacts of `tasks.running.layout.ARTEFACTS`
     outputs: tuple[str, ...]
     per_method: bool
 
