@@ -18,8 +18,8 @@ from pass_core.channel.draws import key_id, keyed_order, keyed_words
 from pass_core.channel.pool import Forbidden
 from pass_core.data import IntArray
 from pass_core.devices import Device, resolve_device
-from tasks.expectations import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
-from tasks.payload_checks import payload_expectations, payload_profile
+from tasks.expectations.payloads import payload_expectations, payload_profile
+from tasks.expectations.suites import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.payloads.payload import Payload, payload_bytes, vectors
 from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
 from tasks.running.step_io import StepIO, StepResult

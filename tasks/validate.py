@@ -3,7 +3,8 @@
 import pandas as pd
 import pyarrow as pa
 
-from tasks.expectations import (
+from tasks.expectations.payloads import payload_expectations, payload_profile
+from tasks.expectations.suites import (
     Expectation,
     check,
     class_shares,
@@ -14,7 +15,6 @@ from tasks.expectations import (
     share_expectations,
     unique,
 )
-from tasks.payload_checks import payload_expectations, payload_profile
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json

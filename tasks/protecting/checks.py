@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasks.expectations import between, check, columns, in_set, not_null, row_count, unique
+from tasks.expectations.suites import between, check, columns, in_set, not_null, row_count, unique
 from tasks.protecting.manifest import Receipt
 
 

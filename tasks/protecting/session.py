@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, DataError, PassError, StorageError, TransientError
 from tasks.config import Config
-from tasks.expectations import load_library
+from tasks.expectations.suites import load_library
 from tasks.protecting.checks import check_partitions
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Engine, Failure, Finding, Gate, Held, PinnedColumns, Target, Work

@@ -16,7 +16,7 @@ import pytest
 
 from pass_core.errors import PassError, StorageError
 from pass_core.randomness import stream
-from tasks.expectations import load_library
+from tasks.expectations.suites import load_library
 from tasks.protecting import faults
 from tasks.protecting.engine import LocalEngine
 from tasks.protecting.targets import default_state

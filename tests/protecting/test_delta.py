@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pass_core.errors import ConfigError
-from tasks.expectations import load_library
+from tasks.expectations.suites import load_library
 from tasks.protecting import faults
 from tasks.protecting.targets import default_state, open_target
 from tests.protecting.lakes import make_run, make_table, released, write_lake

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks.expectations import Expectation, between
+from tasks.expectations.suites import Expectation, between
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload, payload_bytes
 from tasks.storage.parquet import PAYLOAD, array_of
 
