@@ -31,7 +31,7 @@ from tasks.audit_pair import audit_pair
 from tasks.audit_result import write_audit
 from tasks.audit_unlabelled import CHECKS, unlabelled_document
 from tasks.config import Config, load_config, parse_overrides
-from tasks.pair_tables import PairColumns
+from tasks.lakes.pair import PairColumns
 from tasks.publishing import publish_report
 from tasks.registry import is_generated
 from tasks.running.layout import layout_at

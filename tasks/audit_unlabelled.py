@@ -18,7 +18,7 @@ from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.randomness import stream
 from tasks.audit_document import amended, limits_of, read_audit
 from tasks.config import Config
-from tasks.new_records import read_new_records
+from tasks.lakes.new_records import read_new_records
 from tasks.protection import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key

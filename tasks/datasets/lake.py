@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.datasets.base import RawRecords, Reading, split_of
-from tasks.lake_payloads import PayloadReader, payload_of, value_type
-from tasks.lake_source import Batch, OpenLake, open_lake, plain, texts
+from tasks.lakes.open import Batch, OpenLake, open_lake, plain, texts
+from tasks.lakes.payloads import PayloadReader, payload_of, value_type
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.lake import LakeConfig

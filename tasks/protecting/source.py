@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pass_core.errors import ChecksumMismatch, SchemaMismatch
-from tasks.lake_payloads import PayloadReader, payload_of
-from tasks.lake_source import Batch, open_lake, plain
+from tasks.lakes.open import Batch, open_lake, plain
+from tasks.lakes.payloads import PayloadReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.interfaces import Originals, PinnedColumns, SourcePartition
 from tasks.protecting.manifest import digest_of

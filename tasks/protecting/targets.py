@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from pass_core.errors import ConfigError, DataError, StorageError
-from tasks.lake_source import find_filesystem
+from tasks.lakes.open import find_filesystem
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Held, Target
 from tasks.protecting.lock import only_writer

@@ -18,7 +18,7 @@ from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
 from tasks.audit_document import read_audit
 from tasks.audit_pair import audit_pair, pair_subject
-from tasks.pair_tables import PairColumns
+from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig

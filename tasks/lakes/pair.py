@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.lake_payloads import PayloadReader, payload_of, value_type
-from tasks.lake_source import open_lake, texts
+from tasks.lakes.open import open_lake, texts
+from tasks.lakes.payloads import PayloadReader, payload_of, value_type
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import DatasetConfig
 from tasks.sections.lake import LakeConfig

@@ -15,9 +15,9 @@ from pass_core.data import FloatArray, IntArray, Records
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.extractors.base import Extractor
-from tasks.lake_payloads import PayloadReader
-from tasks.lake_source import Batch, open_lake
-from tasks.pair_tables import table_format
+from tasks.lakes.open import Batch, open_lake
+from tasks.lakes.pair import table_format
+from tasks.lakes.payloads import PayloadReader
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import DatasetConfig

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError, SchemaMismatch, StorageError
-from tasks.lake_source import Batch, OpenLake, plain
+from tasks.lakes.open import Batch, OpenLake, plain
 from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload
 from tasks.payloads.quarantine import Quarantine
