@@ -27,9 +27,9 @@ from flows.engines import EngineName
 from flows.summary import audit_rows
 from pass_core.audit.thresholds import Thresholds
 from pass_core.errors import ConfigError, DataError
-from tasks.audit_pair import audit_pair
 from tasks.audit_result import write_audit
-from tasks.audit_unlabelled import CHECKS, unlabelled_document
+from tasks.audits.pair import audit_pair
+from tasks.audits.unlabelled import CHECKS, unlabelled_document
 from tasks.config import Config, load_config, parse_overrides
 from tasks.lakes.pair import PairColumns
 from tasks.publishing import publish_report

@@ -20,8 +20,8 @@ from pass_core.data import Attribute
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
 from pass_core.training.epochs import Epoch
-from tasks.audit_document import Context, Counts, document, limits_of
-from tasks.audit_subject import make_subject, replay_of
+from tasks.audits.document import Context, Counts, document, limits_of
+from tasks.audits.release import make_subject, replay_of
 from tasks.protection import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from pass_core.errors import DataError
-from tasks.audit_document import read_audit
+from tasks.audits.document import read_audit
 from tasks.reporting.page import make_figures, render
 from tasks.reporting.svg import standalone
 from tasks.running.step_io import StepIO, StepResult

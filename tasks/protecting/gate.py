@@ -20,7 +20,7 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audit import named_attacks
-from tasks.audit_unlabelled import audit_unlabelled, read_labelled_audit, side_of
+from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.protection import Protector, donor_units, exclusion_among, read_protector
 from tasks.running.layout import Layout

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pass_core.errors import ConfigError
-from tasks.audit_document import read_audit
+from tasks.audits.document import read_audit
 from tasks.reporting import intervals, lines, planes, svg
 from tasks.reporting.page import environment
 

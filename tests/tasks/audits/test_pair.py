@@ -16,8 +16,8 @@ from pass_core.audit.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from tasks.audit_document import read_audit
-from tasks.audit_pair import audit_pair, pair_subject
+from tasks.audits.document import read_audit
+from tasks.audits.pair import audit_pair, pair_subject
 from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent
 from tasks.sections.audit import AuditConfig

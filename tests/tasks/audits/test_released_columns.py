@@ -12,10 +12,10 @@ from pass_core.audit.subject import Part
 from pass_core.data import Attribute, Records
 from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audit_document import read_audit
+from tasks.audits.document import read_audit
+from tasks.audits.released_columns import few_classes, released_columns
 from tasks.config import load_config
 from tasks.registry import STEPS
-from tasks.released_columns import few_classes, released_columns
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tests.conftest import TINY, write_params

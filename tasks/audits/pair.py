@@ -17,10 +17,10 @@ from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audit import context_of, named_attacks
-from tasks.audit_document import document
+from tasks.audits.document import document
+from tasks.audits.released_columns import released_columns
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.lakes.payloads import value_type
-from tasks.released_columns import released_columns
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest

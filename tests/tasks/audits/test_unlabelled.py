@@ -14,8 +14,8 @@ from pass_core.audit.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audit_document import read_audit
-from tasks.audit_unlabelled import (
+from tasks.audits.document import read_audit
+from tasks.audits.unlabelled import (
     NOT_ATTACKED,
     UnlabelledAudit,
     audit_unlabelled,
