@@ -10,7 +10,7 @@ from flows.engines import make_engine
 from pass_core.errors import AuditFailed
 from tasks.config import load_config, parse_overrides
 from tasks.running.layout import layout_at
-from tasks.publishing import publish_report
+from tasks.reports.publish import publish_report
 from tasks.registry import find_step, is_generated
 from tasks.running.step_io import Key
 from tasks.storage.files import read_json

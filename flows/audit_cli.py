@@ -27,13 +27,13 @@ from flows.engines import EngineName
 from flows.summary import audit_rows
 from pass_core.audit.thresholds import Thresholds
 from pass_core.errors import ConfigError, DataError
-from tasks.audit_result import write_audit
 from tasks.audits.pair import audit_pair
 from tasks.audits.unlabelled import CHECKS, unlabelled_document
 from tasks.config import Config, load_config, parse_overrides
 from tasks.lakes.pair import PairColumns
-from tasks.publishing import publish_report
 from tasks.registry import is_generated
+from tasks.reports.audit_result import write_audit
+from tasks.reports.publish import publish_report
 from tasks.running.layout import layout_at
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import configure_logging, reporter
@@ -128,7 +128,7 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
 ) -> None:
     """Put several audits side by side in one page."""
-    from tasks.reporting.compare import write_comparison
+    from tasks.reports.compare import write_comparison
 
     found = [path / "audit.json" if path.is_dir() else path for path in audits]
     missing = [str(path) for path in found if not path.is_file()]

@@ -24,8 +24,8 @@ from flows.engines import Engine, EngineName, make_engine
 from flows.policy import POLICY, Policy, is_transient
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
-from tasks.publishing import publish_report
 from tasks.registry import STEPS, is_generated
+from tasks.reports.publish import publish_report
 from tasks.running.layout import layout_at
 from tasks.running.progress import silent
 from tasks.running.step import Step, StepReport

@@ -8,8 +8,8 @@ import polars as pl
 
 from pass_core.errors import DataError
 from tasks.audits.document import read_audit
-from tasks.reporting.page import make_figures, render
-from tasks.reporting.svg import standalone
+from tasks.reports.page import make_figures, render
+from tasks.reports.svg import standalone
 from tasks.running.step_io import StepIO, StepResult
 from tasks.storage.models import describe_model
 

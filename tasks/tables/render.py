@@ -6,8 +6,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from tasks.reporting.page import environment
-from tasks.reporting.planes import Rival, ours_beside_paper
+from tasks.reports.page import environment
+from tasks.reports.scatter import Rival, ours_beside_paper
 from tasks.tables import words
 from tasks.tables.aggregate import FilledTable, Place
 from tasks.tables.words import NOTHING

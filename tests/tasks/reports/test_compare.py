@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pass_core.errors import ConfigError, DataError
-from tasks.reporting.compare import letter, write_comparison
-from tasks.reporting.svg import percent
+from tasks.reports.compare import letter, write_comparison
+from tasks.reports.svg import percent
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
 from tasks.storage.files import read_json, write_json

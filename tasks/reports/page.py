@@ -9,25 +9,26 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from tasks.reporting import intervals, lines, maps, planes, svg, words
+from tasks.reports import curves as lines
+from tasks.reports import heatmaps, intervals, scatter, svg, wording
 
 
 def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """Figure name -> SVG; what was not looked at has none."""
     drawn = _attribute_figures(audit) if audit["attributes"] else {}
-    drifts = [planes.Comparison(words.demand(drift["name"], 0)[0], drift, "") for drift in words.drifts(audit)]
+    drifts = [scatter.Comparison(wording.demand(drift["name"], 0)[0], drift, "") for drift in wording.drifts(audit)]
     if drifts:
-        drawn["drift"] = planes.information_hills(drifts, "Drift of new records")
+        drawn["drift"] = scatter.information_hills(drifts, "Drift of new records")
     comparisons = information_comparisons(audit)
     if comparisons:
-        drawn["information"] = planes.information_hills(comparisons)
+        drawn["information"] = scatter.information_hills(comparisons)
     for name, matrix in (audit["confusion"] or {}).items():
-        if len(matrix) <= maps.MOST_CLASSES:
-            drawn[figure_name("confusion", name)] = maps.confusion(name, audit["classes"][name], matrix)
+        if len(matrix) <= heatmaps.MOST_CLASSES:
+            drawn[figure_name("confusion", name)] = heatmaps.confusion(name, audit["classes"][name], matrix)
     if audit["linkage"]:
         drawn |= _linkage_figures(audit)
     if audit["donors"]:
-        drawn["donor_reuse"] = maps.donor_reuse(audit["donors"])
+        drawn["donor_reuse"] = heatmaps.donor_reuse(audit["donors"])
     if curves.get("epoch"):
         drawn["training_curves"] = lines.training_curves(curves)
     return drawn
@@ -39,7 +40,7 @@ def figure_name(kind: str, attribute: str) -> str:
     return f"{kind}_{plain}" if plain == attribute else f"{kind}_{plain}_{sha256(attribute.encode()).hexdigest()[:6]}"
 
 
-def information_comparisons(audit: Mapping[str, Any]) -> list[planes.Comparison]:
+def information_comparisons(audit: Mapping[str, Any]) -> list[scatter.Comparison]:
     """Of every private attribute: itself, beside what is known, in its most suspicious subgroup, and of strangers."""
     found = [
         (about, information)
@@ -49,7 +50,7 @@ def information_comparisons(audit: Mapping[str, Any]) -> list[planes.Comparison]
     ]
     strangers = (audit["strangers"] or {}).get("attributes", ())
     found += [(f"{stranger['attribute']} of strangers", stranger["information"]) for stranger in strangers]
-    return [planes.Comparison(about, information) for about, information in found if information]
+    return [scatter.Comparison(about, information) for about, information in found if information]
 
 
 def _comparisons(row: Mapping[str, Any], audit: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
@@ -59,7 +60,7 @@ def _comparisons(row: Mapping[str, Any], audit: Mapping[str, Any]) -> Iterator[t
     groups = [group for group in row["subgroups"] if group["information"]]
     if groups:
         worst = min(groups, key=lambda group: (group["information"]["p_value"], -group["information"]["excess"]))
-        yield f"{row['name']} where {words.class_name(audit, worst['attribute'], worst['label'])}", worst["information"]
+        yield f"{row['name']} where {wording.class_name(audit, worst['attribute'], worst['label'])}", worst["information"]
 
 
 def render(
@@ -72,7 +73,7 @@ def render(
         comparisons=information_comparisons(audit),
         model=model,
         provenance=provenance,
-        validity=words.validity(audit, provenance),
+        validity=wording.validity(audit, provenance),
         named_class=_namer(audit),
     )  # fmt: skip
 
@@ -88,15 +89,15 @@ def environment() -> Environment:
     )
     made.filters |= {
         "percent": svg.percent,
-        "estimate": words.estimate,
-        "nats": words.nats,
-        "readable": words.readable,
-        "wrappable": words.wrappable,
-        "p_value": planes.p_value,
+        "estimate": wording.estimate,
+        "nats": wording.nats,
+        "readable": wording.readable,
+        "wrappable": wording.wrappable,
+        "p_value": scatter.p_value,
     }
     made.globals |= {
-        "words": words,
-        "maps": maps,
+        "words": wording,
+        "maps": heatmaps,
         "figure_name": figure_name,
         "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
     }
@@ -108,7 +109,7 @@ def _attribute_figures(audit: Mapping[str, Any]) -> dict[str, str]:
     drawn = {
         "nag": intervals.nag_of_attributes(attributes, thresholds),
         "before_and_after": intervals.before_and_after(attributes),
-        "before_against_after": planes.before_against_after(attributes),
+        "before_against_after": scatter.before_against_after(attributes),
     }
     for row in attributes:
         if row["role"] == "private":
@@ -131,4 +132,4 @@ def _linkage_figures(audit: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _namer(audit: Mapping[str, Any]) -> Callable[[str, int], str]:
-    return lambda attribute, label: words.class_name(audit, attribute, label)
+    return lambda attribute, label: wording.class_name(audit, attribute, label)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.reporting.svg import WIDTH, Scale, figure, line, marker, path, percent, text
+from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, text
 
 HEIGHT = 190.0
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.reporting.intervals import SHAPES
-from tasks.reporting.svg import WIDTH, Scale, figure, line, marker, path, percent, rect, shortened, text, whisker
+from tasks.reports.intervals import SHAPES
+from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, rect, shortened, text, whisker
 
 LARGEST_DEVIATION = 10.0
 # Where a name may stand beside its point: across, down, and which end is there.

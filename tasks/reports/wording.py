@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tasks.reporting.svg import NARROW_SPACE, percent
+from tasks.reports.svg import NARROW_SPACE, percent
 
 ATTACKS = {
     "majority": "Always guesses by the shares of the classes: what anybody can do without looking.",

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import pytest
 
 from pass_core.errors import DataError
-from tasks.publishing import publish_report
 from tasks.report import write_report
-from tasks.reporting.maps import kept, reuse_counts, row_distance
-from tasks.reporting.page import figure_name
-from tasks.reporting.svg import palette
-from tasks.reporting.words import estimate, half_of_releases, readable
+from tasks.reports.heatmaps import kept, reuse_counts, row_distance
+from tasks.reports.page import figure_name
+from tasks.reports.publish import publish_report
+from tasks.reports.svg import palette
+from tasks.reports.wording import estimate, half_of_releases, readable
 from tasks.running.layout import Layout
 from tasks.running.provenance import describe
 from tasks.running.step_io import Key

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.reporting.svg import WIDTH, figure, line, percent, rect, shortened, text
+from tasks.reports.svg import WIDTH, figure, line, percent, rect, shortened, text
 
 MOST_CLASSES = 100  # of a drawn matrix; cells of more would be too small to see
 NUMBERED = 8  # classes up to which every cell has its number

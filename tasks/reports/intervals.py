@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.reporting.svg import WIDTH, Scale, figure, line, marker, path, percent, percent_axis, rect, shortened, text, whisker
+from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, percent_axis, rect, shortened, text, whisker
 
 SHAPES = {"private": "circle", "useful": "square", "hidden": "diamond"}
 ROW = 40.0

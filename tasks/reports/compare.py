@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from pass_core.errors import ConfigError
 from tasks.audits.document import read_audit
-from tasks.reporting import intervals, lines, planes, svg
-from tasks.reporting.page import environment
+from tasks.reports import curves, intervals, scatter, svg
+from tasks.reports.page import environment
 
 STYLES = (("useful", "square"), ("private", "circle"), ("hidden", "diamond"), ("before", "circle"), ("dim", "square"))
 
@@ -104,24 +104,26 @@ def _scatter(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compar
     limits = members[0].audit["thresholds"]
     same = all(one.audit["thresholds"] == limits for one in members)
     zone = (limits["private_nag_at_most"]["value"], limits["useful_nag_at_least"]["value"]) if same else None
-    figures = [("All audits", _drawn(planes.privacy_against_utility(trials, zone)))]
+    figures = [("All audits", _drawn(scatter.privacy_against_utility(trials, zone)))]
     if zone and len(trials) > 1 and any(trial.private <= zone[0] and trial.useful >= zone[1] for trial in trials):
-        figures.append(("The allowed corner, enlarged", _drawn(planes.privacy_against_utility(trials, zone, enlarged=True))))
+        figures.append(("The allowed corner, enlarged", _drawn(scatter.privacy_against_utility(trials, zone, enlarged=True))))
     return figures
 
 
-def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compared]]) -> list[planes.Trial]:
+def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compared]]) -> list[scatter.Trial]:
     trials = []
     for one in members:
         private, useful = one.of_role("private"), one.of_role("useful")
         if private and useful:
-            trials.append(planes.Trial(one.letter, max(private), statistics.fmean(useful), passed=one.audit["verdict"] == "pass"))
+            trials.append(
+                scatter.Trial(one.letter, max(private), statistics.fmean(useful), passed=one.audit["verdict"] == "pass")
+            )
     for method, group in repeated.items():
         private = [max(one.of_role("private")) for one in group if one.of_role("private") and one.of_role("useful")]
         useful = [statistics.fmean(one.of_role("useful")) for one in group if one.of_role("private") and one.of_role("useful")]
         if len(private) > 1:
             x, y = _spread(private), _spread(useful)
-            trials.append(planes.Trial(f"mean of {method}", x.mean, y.mean, (x.deviation, y.deviation)))
+            trials.append(scatter.Trial(f"mean of {method}", x.mean, y.mean, (x.deviation, y.deviation)))
     return trials
 
 
@@ -154,18 +156,18 @@ def _linkage(members: Sequence[Compared]) -> Markup | None:
 
 def _bundles(members: Sequence[Compared]) -> Iterable[tuple[str, str]]:
     """Per attribute of persons a line for every audit, while they can be told apart."""
-    lined: dict[str, list[lines.Series]] = {}
+    lined: dict[str, list[curves.Series]] = {}
     for one in members:
         for bundle in (one.audit["linkage"] or {}).get("bundles", ()):
             series = lined.setdefault(bundle["attribute"], [])
             if bundle["sizes"] and len(series) < len(STYLES):
                 style, shape = STYLES[len(series)]
                 numbers, accuracies = zip(*((size["records"], size["accuracy"]) for size in bundle["sizes"]), strict=True)
-                series.append(lines.Series(one.letter, numbers, accuracies, bundle["guess"], style, shape))
+                series.append(curves.Series(one.letter, numbers, accuracies, bundle["guess"], style, shape))
     for attribute, series in lined.items():
         if series:
             label = f"Accuracy of guessing a person's {attribute}"
-            yield attribute, lines.growth(series, "records known to be one person’s", label)
+            yield attribute, curves.growth(series, "records known to be one person’s", label)
 
 
 def _drawn(drawing: str) -> Markup:

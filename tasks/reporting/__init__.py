@@ -1,1 +1,0 @@
-"""The audit report as one self-contained page."""
