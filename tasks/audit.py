@@ -22,7 +22,7 @@ from pass_core.errors import ChecksumMismatch
 from pass_core.training.epochs import Epoch
 from tasks.audits.document import Context, Counts, document, limits_of
 from tasks.audits.release import make_subject, replay_of
-from tasks.protection import Protector, read_protector
+from tasks.release.protector import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig

@@ -21,7 +21,7 @@ from pass_core.devices import Device, resolve_device
 from tasks.expectations.payloads import payload_expectations, payload_profile
 from tasks.expectations.suites import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.payloads.payload import Payload, payload_bytes, vectors
-from tasks.protection import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
+from tasks.release.protector import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json

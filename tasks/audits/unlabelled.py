@@ -19,7 +19,7 @@ from pass_core.randomness import stream
 from tasks.audits.document import amended, limits_of, read_audit
 from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
-from tasks.protection import Protector, read_protector
+from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
 from tasks.sections.audit import AuditConfig

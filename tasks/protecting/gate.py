@@ -22,7 +22,7 @@ from pass_core.training.epochs import Epoch
 from tasks.audit import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.protecting.interfaces import Finding, Job, Sample
-from tasks.protection import Protector, donor_units, exclusion_among, read_protector
+from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import Key

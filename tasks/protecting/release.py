@@ -11,7 +11,7 @@ from pass_core.errors import SchemaMismatch
 from tasks.payloads.payload import payload_bytes
 from tasks.protecting.interfaces import Job
 from tasks.protecting.source import LakeSource
-from tasks.protection import Protector
+from tasks.release.protector import Protector
 from tasks.sections.lake import LakeConfig
 from tasks.storage.parquet import PAYLOAD, RECORD_ID, array_of
 

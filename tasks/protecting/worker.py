@@ -24,7 +24,7 @@ from tasks.protecting.manifest import OutputFile, Receipt, digest_of
 from tasks.protecting.release import Release
 from tasks.protecting.source import LakeSource
 from tasks.protecting.staging import DATA, save_receipt, staged_folder
-from tasks.protection import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
+from tasks.release.protector import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.running.step_io import Key
 from tasks.storage.files import file_digest, storage_errors, sync_file

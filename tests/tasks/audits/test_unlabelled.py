@@ -25,8 +25,8 @@ from tasks.audits.unlabelled import (
 )
 from tasks.config import Config, load_config
 from tasks.payloads.payload import vectors
-from tasks.protection import Protector, read_protector
 from tasks.registry import STEPS
+from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tasks.running.step_io import Key
