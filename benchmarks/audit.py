@@ -30,8 +30,8 @@ from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.data import Attribute, FloatArray, Records
 from pass_core.randomness import stream
 from pass_core.training.networks import build_network
-from tasks.audit import named_attacks
 from tasks.config import load_config
+from tasks.steps.audit import named_attacks
 
 THREADS, FEATURES, WIDTH = 2, 577, 512
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", tuple("0123456789"), "useful"))

@@ -26,10 +26,8 @@ from PIL import Image
 
 from tasks.config import load_config
 from tasks.datasets.base import RawRecords
-from tasks.extract import extract_shards
 from tasks.extractors import facenet, hubert, logmel
 from tasks.extractors.base import Loaded
-from tasks.ingest import _table
 from tasks.payloads.payload import Payload, PayloadKind
 from tasks.payloads.sounds import decode_sound
 from tasks.payloads.torch_repair import repair
@@ -38,6 +36,8 @@ from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step import fixed_numerics, run_step
 from tasks.running.step_io import Key, StepIO
+from tasks.steps.extract import extract_shards
+from tasks.steps.ingest import _table
 from tasks.storage.feature_cache import FeatureCache
 from tasks.storage.files import file_digest
 from tasks.storage.parquet import ShardWriter

@@ -3,9 +3,9 @@
 import tasks.datasets
 from pass_core import discovery
 from pass_core.errors import ConfigError
-from tasks import audit, extract, generate, ingest, report, sample_pool, substitute, train, validate
 from tasks.datasets.base import GeneratedDataset
 from tasks.running.step import Step
+from tasks.steps import audit, extract, generate, ingest, report, sample_pool, substitute, train, validate
 
 # `sections` are what DVC watches; a test checks that a step reads no other.
 _TABLE = (

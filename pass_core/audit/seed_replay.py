@@ -36,7 +36,7 @@ def find_replay(
         p: (n, pool) rows P(.|x), bit for bit as they were drawn from, of the first records that were drawn, in that order.
         record_ids: (n,)
         donors: (n,) that were released for them.
-        scopes: what keyed draws may have been bound to, as `tasks.substitute` does: data set, model digest, rule.
+        scopes: what keyed draws may have been bound to, as `tasks.steps.substitute` does: data set, model digest, rule.
         claimed_secret: the release says that its key is secret.
 
     Returns:

@@ -16,13 +16,13 @@ from pass_core.data import Attribute, IntArray, Records, combinations
 from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
-from tasks.audit import context_of, named_attacks
 from tasks.audits.document import document
 from tasks.audits.released_columns import released_columns
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.lakes.payloads import value_type
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
+from tasks.steps.audit import context_of, named_attacks
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLITS, class_indices, shown_classes
 

@@ -19,7 +19,6 @@ from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
-from tasks.audit import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.protecting.interfaces import Finding, Job, Sample
 from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
@@ -27,6 +26,7 @@ from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import Key
 from tasks.sections.audit import AuditConfig
+from tasks.steps.audit import named_attacks
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FEATURES, TableInfo, array_of, read_features
 

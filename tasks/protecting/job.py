@@ -8,7 +8,6 @@ from pathlib import Path
 from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
-from tasks.extract import load_extractor
 from tasks.protecting.interfaces import Job, PinnedColumns
 from tasks.protecting.manifest import Pins, digest_of
 from tasks.protecting.release import leaving_schema
@@ -16,6 +15,7 @@ from tasks.protecting.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
 from tasks.sections.lake import LakeConfig
+from tasks.steps.extract import load_extractor
 from tasks.storage.files import digest
 from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo

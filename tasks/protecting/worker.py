@@ -16,7 +16,6 @@ from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, ValidationFailed
-from tasks.extract import checked_features, load_extractor
 from tasks.payloads.quarantine import Quarantine
 from tasks.protecting.faults import crash_point
 from tasks.protecting.interfaces import Job, Originals, Work
@@ -27,6 +26,7 @@ from tasks.protecting.staging import DATA, save_receipt, staged_folder
 from tasks.release.protector import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.running.step_io import Key
+from tasks.steps.extract import checked_features, load_extractor
 from tasks.storage.files import file_digest, storage_errors, sync_file
 from tasks.storage.parquet import TableInfo, open_writer
 

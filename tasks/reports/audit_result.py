@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.report import PAGE, write_report
 from tasks.running.provenance import describe
+from tasks.steps.report import PAGE, write_report
 from tasks.storage.files import storage_errors, write_json
 
 

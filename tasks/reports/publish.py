@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 from tasks.registry import STEPS
-from tasks.report import PAGE, write_report
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
+from tasks.steps.report import PAGE, write_report
 from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 

@@ -13,8 +13,8 @@ from pass_core.randomness import stream
 from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
-from tasks.donor_choice import choose_donors
 from tasks.running.numerics import fixed_numerics
+from tasks.steps.donor_choice import choose_donors
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 from tasks.tables.cells import Cell, CellResult, Control, FeatureSet, OnShare

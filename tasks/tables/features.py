@@ -68,7 +68,7 @@ def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
         "compute": dataclasses.asdict(config.compute),
         "seed": config.seed if is_generated(dataset) else None,
         "raw": signature,
-        "code": code_digest(("tasks.ingest", "tasks.extract", *entries)),
+        "code": code_digest(("tasks.steps.ingest", "tasks.steps.extract", *entries)),
     }
     name = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
     return Layout(root / "data" / f"{dataset}-{name}", raw_root)

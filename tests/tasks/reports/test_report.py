@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 
 from pass_core.errors import DataError
-from tasks.report import write_report
 from tasks.reports.heatmaps import kept, reuse_counts, row_distance
 from tasks.reports.page import figure_name
 from tasks.reports.publish import publish_report
@@ -18,6 +17,7 @@ from tasks.reports.wording import estimate, half_of_releases, readable
 from tasks.running.layout import Layout
 from tasks.running.provenance import describe
 from tasks.running.step_io import Key
+from tasks.steps.report import write_report
 from tasks.storage.files import digest, read_json, write_json
 from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 

@@ -12,9 +12,9 @@ from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch
 from pass_core.training.held_out import TOTAL
 from pass_core.training.loop import TrainConfig, best_epoch
-from tasks.fitting import Fitting, fit_together
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
+from tasks.steps.fitting import Fitting, fit_together
 from tasks.storage.checkpoints import FileCheckpoints
 from tasks.storage.files import digest, rounded
 from tasks.storage.models import save_model

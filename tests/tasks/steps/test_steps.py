@@ -135,7 +135,7 @@ def test_protected_suite_finds_a_payload_that_is_nobodys(
     tiny_config: Config, copied: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that lets an original through is caught before the release has its name."""
-    import tasks.substitute
+    import tasks.steps.substitute
 
     def leaking(table: pa.Table, path: Path) -> None:
         if path.name.startswith("part-"):

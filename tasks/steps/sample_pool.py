@@ -6,11 +6,11 @@ import pyarrow.compute as pc
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import DataError
 from pass_core.randomness import stream
-from tasks.donor_choice import choose_donors
 from tasks.payloads.encoded import strip_encoded
 from tasks.payloads.payload import Payload, column_of, payload_bytes
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
+from tasks.steps.donor_choice import choose_donors
 from tasks.storage.parquet import (
     CONTEXT_COLUMNS,
     FEATURES,
