@@ -38,10 +38,10 @@ from pass_core.statistics.null_distribution import choose_units, compare_with_nu
 from pass_core.training.context import Run
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
+from tasks.paper_tables.measure import Released, learn_control, learn_probe
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
-from tasks.tables.measure import Released, learn_control, learn_probe
 
 FOLDS = 5
 

@@ -9,14 +9,14 @@ from rich.console import Console
 
 from pass_core.errors import StageFailed
 from tasks.config import load_config, parse_overrides
+from tasks.paper_tables.aggregate import fill
+from tasks.paper_tables.definition import EffortName, Table, load_table, table_names
+from tasks.paper_tables.features import prepare_features
+from tasks.paper_tables.plan import Plan, make_plan
+from tasks.paper_tables.render import write_table
+from tasks.paper_tables.run import Bench, compute_plans
+from tasks.paper_tables.store import Store
 from tasks.running.progress import configure_logging, reporter
-from tasks.tables.aggregate import fill
-from tasks.tables.definition import EffortName, Table, load_table, table_names
-from tasks.tables.features import prepare_features
-from tasks.tables.plan import Plan, make_plan
-from tasks.tables.render import write_table
-from tasks.tables.run import Bench, compute_plans
-from tasks.tables.store import Store
 
 out = Console(soft_wrap=True, highlight=False)
 

@@ -40,13 +40,13 @@ def test_only_behaviour_changes_the_digest(project: Path) -> None:
 
 def test_a_cells_code_is_what_computes_it() -> None:
     """Neither words nor command lines are among it, so that a better caption computes nothing anew."""
-    modules = ["tasks.tables.compute", "pass_core.methods.pass_substitution"]
+    modules = ["tasks.paper_tables.compute", "pass_core.methods.pass_substitution"]
     files = {path.relative_to(code_digest.PROJECT).as_posix() for path in code_digest.imported_files(modules)}
     assert {
-        "tasks/tables/measure.py",
+        "tasks/paper_tables/measure.py",
         "pass_core/attacks/network.py",
         "pass_core/training/loop.py",
         "tasks/steps/donor_choice.py",
     } <= files
-    words = {f"tasks/tables/{name}.py" for name in ("definition", "words", "render", "run")}
+    words = {f"tasks/paper_tables/{name}.py" for name in ("definition", "words", "render", "run")}
     assert not files & (words | {"tasks/running/tracking.py", "pass_core/methods/transport_substitution.py"})

@@ -7,10 +7,10 @@ from pass_core.data import Attribute
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of
 from pass_core.training.networks import build_network
+from tasks.paper_tables.cells import Control, FeatureSet, OnShare
+from tasks.paper_tables.measure import Split, learn_control
+from tasks.paper_tables.store import Store
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
-from tasks.tables.cells import Control, FeatureSet, OnShare
-from tasks.tables.measure import Split, learn_control
-from tasks.tables.store import Store
 
 
 def compute_control(control: Control, features: FeatureSet, store: Store, tell: OnShare) -> None:

@@ -17,15 +17,15 @@ from typing import Any
 from pass_core.errors import StageFailed
 from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
+from tasks.paper_tables.cells import Cell, Control, FeatureSet
+from tasks.paper_tables.compute import THREADS, compute
+from tasks.paper_tables.plan import Plan
+from tasks.paper_tables.store import Store
 from tasks.running.processes import end_with_parent
 from tasks.running.provenance import describe
 from tasks.running.step_io import Key, Reporter
 from tasks.running.tracking import track_pipeline, track_step
 from tasks.storage.files import read_json, storage_errors, write_json
-from tasks.tables.cells import Cell, Control, FeatureSet
-from tasks.tables.compute import THREADS, compute
-from tasks.tables.plan import Plan
-from tasks.tables.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
 from pass_core.training.epochs import OnEpoch
-from tasks.tables.settings import ProbeConfig
+from tasks.paper_tables.settings import ProbeConfig
 
 
 @dataclass(frozen=True, slots=True)

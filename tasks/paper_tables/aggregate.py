@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
-from tasks.tables.cells import CellResult
-from tasks.tables.definition import MNAG, Column, Printed, Source, Table
-from tasks.tables.measure import Told
-from tasks.tables.plan import Plan, PlannedRow
-from tasks.tables.settings import Roles
-from tasks.tables.store import Store
+from tasks.paper_tables.cells import CellResult
+from tasks.paper_tables.definition import MNAG, Column, Printed, Source, Table
+from tasks.paper_tables.measure import Told
+from tasks.paper_tables.plan import Plan, PlannedRow
+from tasks.paper_tables.settings import Roles
+from tasks.paper_tables.store import Store
 
 
 @dataclass(frozen=True, slots=True)

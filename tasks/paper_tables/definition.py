@@ -16,7 +16,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from pass_core.attacks.network import NetworkConfig
 from pass_core.errors import ConfigError
-from tasks.tables.settings import ProbeConfig, Roles
+from tasks.paper_tables.settings import ProbeConfig, Roles
 
 FOLDER = Path(__file__).parent / "definitions"
 SETUPS = FOLDER / "setups.yaml"

@@ -12,8 +12,8 @@ from pass_core import discovery
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
-from tasks.tables.cells import Cell, Control, FeatureSet
-from tasks.tables.definition import Effort, EffortName, Row, Table
+from tasks.paper_tables.cells import Cell, Control, FeatureSet
+from tasks.paper_tables.definition import Effort, EffortName, Row, Table
 
 Settings = TypeVar("Settings")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pass_core.errors import DataError
 from tasks.config import Config
+from tasks.paper_tables.cells import FeatureSet
 from tasks.registry import STEPS, is_generated
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
@@ -17,7 +18,6 @@ from tasks.running.step_io import Key, Reporter
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLIT, read_folder
-from tasks.tables.cells import FeatureSet
 
 STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
 

@@ -8,8 +8,8 @@ import pytest
 import pass_core.methods
 from pass_core import discovery
 from pass_core.errors import ConfigError
-from tasks.tables.definition import MNAG, Printed, Row, Table, load_table, shared_setups, table_names
-from tests.tables.tiny import TABLE, write_table
+from tasks.paper_tables.definition import MNAG, Printed, Row, Table, load_table, shared_setups, table_names
+from tests.tasks.paper_tables.tiny import TABLE, write_table
 
 PAPERS = [f"T{number}" for number in range(1, 14)]
 PRINTED_ROWS = dict(zip(PAPERS, (7, 4, 6, 7, 6, 7, 6, 7, 7, 7, 5, 2, 5), strict=True))

@@ -16,9 +16,9 @@ from typing import Any
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
+from tasks.paper_tables.measure import Told
+from tasks.paper_tables.settings import ProbeConfig, Roles
 from tasks.storage.code_digest import code_digest
-from tasks.tables.measure import Told
-from tasks.tables.settings import ProbeConfig, Roles
 
 OnShare = Callable[[float], None]  # told which share of a cell is done
 FORMAT = 1
@@ -60,7 +60,7 @@ class Control:
 
     def recipe(self) -> dict[str, Any]:
         """All that it depends on."""
-        return _recipe(dataclasses.asdict(self), ("tasks.tables.control",))
+        return _recipe(dataclasses.asdict(self), ("tasks.paper_tables.control",))
 
     def __str__(self) -> str:
         return f"{self.dataset} unprotected {self.attribute}, seed {self.seed}"
@@ -92,7 +92,7 @@ class Cell:
 
     def recipe(self) -> dict[str, Any]:
         """All that it depends on."""
-        return _recipe(dataclasses.asdict(self), ("tasks.tables.compute", f"pass_core.methods.{self.method}"))
+        return _recipe(dataclasses.asdict(self), ("tasks.paper_tables.compute", f"pass_core.methods.{self.method}"))
 
     def controls(self) -> dict[str, Control]:
         """The classifiers of originals that it is compared with."""

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from pass_core.attacks.network import NetworkConfig
-from tasks.tables.aggregate import FilledTable, fill, seed_nags, summarise
-from tasks.tables.cells import CellResult, FeatureSet
-from tasks.tables.definition import Row, Table, load_table
-from tasks.tables.measure import Told
-from tasks.tables.plan import make_plan
-from tasks.tables.settings import Roles
-from tasks.tables.store import Store
-from tests.tables.tiny import write_table
+from tasks.paper_tables.aggregate import FilledTable, fill, seed_nags, summarise
+from tasks.paper_tables.cells import CellResult, FeatureSet
+from tasks.paper_tables.definition import Row, Table, load_table
+from tasks.paper_tables.measure import Told
+from tasks.paper_tables.plan import make_plan
+from tasks.paper_tables.settings import Roles
+from tasks.paper_tables.store import Store
+from tests.tasks.paper_tables.tiny import write_table
 
 GUESS, UNPROTECTED = 0.5, 0.9
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pass_core.errors import ConfigError, DataError, StageFailed
 from tasks.storage.code_digest import PROJECT
-from tests.tables.tiny import TABLE, write_project, write_table
+from tests.tasks.paper_tables.tiny import TABLE, write_project, write_table
 
 ONE_ROW = {"rows": [TABLE["rows"][0]]}  # type: ignore[index]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tasks.tables.aggregate import Entry, Figure, FilledTable
-from tasks.tables.definition import Printed
-from tasks.tables.plan import Plan
+from tasks.paper_tables.aggregate import Entry, Figure, FilledTable
+from tasks.paper_tables.definition import Printed
+from tasks.paper_tables.plan import Plan
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "–"

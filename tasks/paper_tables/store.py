@@ -7,9 +7,9 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tasks.paper_tables.cells import Cell, CellResult, Control
+from tasks.paper_tables.measure import Told
 from tasks.storage.files import read_json, write_json
-from tasks.tables.cells import Cell, CellResult, Control
-from tasks.tables.measure import Told
 
 
 @dataclass(frozen=True, slots=True)

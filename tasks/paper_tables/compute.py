@@ -13,15 +13,15 @@ from pass_core.randomness import stream
 from pass_core.training.context import Run
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
+from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
+from tasks.paper_tables.control import compute_control, restore_control, split_of
+from tasks.paper_tables.measure import measure, release
+from tasks.paper_tables.settings import Roles
+from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
 from tasks.steps.donor_choice import choose_donors
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
-from tasks.tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
-from tasks.tables.control import compute_control, restore_control, split_of
-from tasks.tables.measure import measure, release
-from tasks.tables.settings import Roles
-from tasks.tables.store import Store
 
 THREADS = 1  # of every cell, however many run at once: a result is the same on any number of workers
 FIT_SHARE = 0.5  # of a cell, as progress is told

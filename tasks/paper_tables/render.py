@@ -6,11 +6,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from tasks.paper_tables import words
+from tasks.paper_tables.aggregate import FilledTable, Place
+from tasks.paper_tables.words import NOTHING
 from tasks.reports.page import environment
 from tasks.reports.scatter import Rival, ours_beside_paper
-from tasks.tables import words
-from tasks.tables.aggregate import FilledTable, Place
-from tasks.tables.words import NOTHING
 
 CSV_COLUMNS = (
     "table", "effort", "seeds", "row", "method", "column", "role", "nag", "deviation", "accuracy", "paper_nag", "paper_deviation",

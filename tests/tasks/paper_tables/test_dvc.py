@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from tasks.tables.definition import load_table, table_names
+from tasks.paper_tables.definition import load_table, table_names
 from tests.conftest import PROJECT
 from tests.flows.test_dvc import _run
-from tests.tables.tiny import TABLE, write_project, write_table
+from tests.tasks.paper_tables.tiny import TABLE, write_project, write_table
 
 STAGES = PROJECT / "benchmarks" / "tables" / "dvc.yaml"
 
