@@ -35,11 +35,11 @@ from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network
 from tasks.config import Config, load_config
 from tasks.payloads.payload import Payload, vectors
-from tasks.protecting.engine import LocalEngine
-from tasks.protecting.interfaces import Finding, Job, Sample
-from tasks.protecting.job import Request
-from tasks.protecting.session import Protection
-from tasks.protecting.targets import default_state, open_target
+from tasks.production.interfaces import Finding, Job, Sample
+from tasks.production.local import LocalEngine
+from tasks.production.request import Request
+from tasks.production.run import Protection
+from tasks.production.versions import default_state, open_target
 from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step_io import Key

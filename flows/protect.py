@@ -14,11 +14,11 @@ from flows.policy import PROTECT, PUBLISH
 from flows.protect_order import EngineName, Order, prepare
 from pass_core.channel.draws import key_id
 from pass_core.errors import DataError, TransientError
-from tasks.protecting.backfill import write_plan
-from tasks.protecting.manifest import Manifest
-from tasks.protecting.plan import Plan
-from tasks.protecting.session import Protection
-from tasks.protecting.targets import TargetFormat
+from tasks.production.backfill import write_plan
+from tasks.production.manifest import Manifest
+from tasks.production.plan import Plan
+from tasks.production.run import Protection
+from tasks.production.versions import TargetFormat
 from tasks.running.step_io import Reporter
 from tasks.running.tracking import track_step
 

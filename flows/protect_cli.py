@@ -13,11 +13,11 @@ from flows.protect_order import EngineName, Order, prepare
 from pass_core.channel.draws import key_id
 from pass_core.errors import AuditFailed
 from tasks.config import load_config
-from tasks.protecting.keys import find_key, new_key
-from tasks.protecting.plan import Plan
-from tasks.protecting.receipts import Receipts
-from tasks.protecting.targets import TargetFormat, default_state, open_target
-from tasks.protecting.withdrawal import withdraw
+from tasks.production.draw_key import find_key, new_key
+from tasks.production.plan import Plan
+from tasks.production.receipts import Receipts
+from tasks.production.versions import TargetFormat, default_state, open_target
+from tasks.production.withdrawal import withdraw
 from tasks.running.layout import layout_at
 from tasks.running.progress import configure_logging, reporter, silent
 

@@ -7,14 +7,14 @@ from typing import Literal
 
 from pass_core.errors import ConfigError
 from tasks.config import Config, load_config, parse_overrides
-from tasks.protecting.backfill import between
-from tasks.protecting.engine import LocalEngine
-from tasks.protecting.gate import AuditGate
-from tasks.protecting.interfaces import Engine
-from tasks.protecting.job import Request
-from tasks.protecting.keys import find_key
-from tasks.protecting.session import Protection
-from tasks.protecting.targets import TargetFormat, default_state, open_target
+from tasks.production.audit_gate import AuditGate
+from tasks.production.backfill import between
+from tasks.production.draw_key import find_key
+from tasks.production.interfaces import Engine
+from tasks.production.local import LocalEngine
+from tasks.production.request import Request
+from tasks.production.run import Protection
+from tasks.production.versions import TargetFormat, default_state, open_target
 from tasks.running.layout import Layout, layout_at
 from tasks.running.step_io import Key, Reporter
 
@@ -75,7 +75,7 @@ def prepare(order: Order, progress: Reporter) -> Protection:
 
 def _engine(order: Order) -> Engine:
     if order.engine == "ray":
-        from tasks.protecting.ray_engine import RayEngine
+        from tasks.production.ray import RayEngine
 
         return RayEngine(order.workers, order.address)
     if order.address:

@@ -1,0 +1,138 @@
+"""The distributed engine: Ray Data actors, each with model and pool, on one machine or many; what they stage is published here.
+
+A node that dies takes its partitions along: they are handed out again, among those who are left. All nodes see staging, source,
+model and pool under the same paths, and compute with the same arithmetic; both are checked before anything is drawn.
+"""
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pass_core.devices import resolve_device
+from pass_core.errors import ConfigError, TransientError
+from tasks.production.interfaces import Failure, Job, SourcePartition, Work
+from tasks.production.local import attempt
+from tasks.production.manifest import Receipt, read_receipt, to_json
+from tasks.production.staging import PINNED
+from tasks.production.worker import THREADS, Worker
+from tasks.running.numerics import fingerprint
+
+logger = logging.getLogger(__name__)
+
+ROUNDS = 4  # how often partitions of workers that died are handed out again
+
+
+class RayEngine:
+    """Actors of a Ray cluster: the one at `address` (`auto`: this machine's), or one that lives as long as the run."""
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        """`workers`: actors at most; as many as the cluster has cores by default."""
+        try:
+            import ray.data
+        except ImportError:
+            raise ConfigError("engine ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._ray, self._workers, self._address = ray, workers, address
+        self._connected = False
+
+    def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
+        waiting = {one.partition.name: one for one in work}
+        if waiting:
+            self._connect()
+        for round_ in range(1, ROUNDS + 1):
+            try:
+                for outcome in self._round(job, list(waiting.values())) if waiting else ():
+                    del waiting[outcome.partition]
+                    yield outcome
+            except self._ray.exceptions.RayError as error:
+                # Its text is a foreign traceback, which may hold a value.
+                logger.warning("ray: %s in round %d, %d partition(s) left", type(error).__name__, round_, len(waiting))
+            if not waiting:
+                return
+        raise TransientError(
+            f"ray: {len(waiting)} partition(s) were handed out {ROUNDS} times and none came back whole; see the cluster's logs, "
+            f"run again to go on with what is staged"
+        )
+
+    def close(self) -> None:
+        if self._connected:
+            self._ray.shutdown()
+        self._connected = False
+
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        if self._address is None:  # reachable from this machine only
+            quiet |= {"num_cpus": self._workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        try:
+            _knock(self._address)
+            self._ray.init(self._address, **quiet)
+        except (OSError, ValueError, RuntimeError) as error:
+            place = self._address or "a cluster of its own"
+            raise TransientError(f"ray: cannot reach {place} ({type(error).__name__}); is it running?") from None
+        self._connected = True
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        context = self._ray.data.DataContext.get_current()
+        context.max_errored_blocks = 0  # a failed block is never dropped
+        context.enable_progress_bars = False
+
+    def _round(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
+        """Hands partitions out, one per block; raises a RayError when a worker is lost."""
+        cores = int(self._ray.cluster_resources().get("CPU", 1))
+        actors = max(1, min(self._workers or cores, cores, len(work)))
+        numerics = fingerprint(resolve_device(job.device), THREADS)
+        rows = self._ray.data.from_items([{"work": json.dumps(to_json(one))} for one in work], override_num_blocks=len(work))
+        done = rows.map(
+            RayWorker,
+            fn_constructor_args=(job, numerics),
+            compute=self._ray.data.ActorPoolStrategy(size=actors),
+            num_cpus=1,
+            # Ray would wait for a dead node's cores to come back: partitions are handed out again by us instead.
+            ray_remote_args_fn=lambda: {"max_restarts": 0, "max_task_retries": 0},
+        )
+        for row in done.iter_rows():
+            yield _outcome(json.loads(row["outcome"]))
+
+
+class RayWorker:
+    """A worker in an actor."""
+
+    def __init__(self, job: Job, numerics: dict[str, Any]) -> None:
+        """What speaks against this node is told as every partition's failure: an actor that raises is started again for ever."""
+        pa.set_cpu_count(1)
+        self._unfit = unfit(job, numerics)
+        self._worker = None if self._unfit else Worker(job)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, str]:
+        raw = json.loads(row["work"])
+        partition = SourcePartition(**raw["partition"] | {"files": tuple(raw["partition"]["files"])})
+        work = Work(partition, raw["sampled"])
+        if self._worker is None:
+            return {"outcome": json.dumps(to_json(Failure(partition.name, str(self._unfit), transient=False)))}
+        return {"outcome": json.dumps(to_json(attempt(self._worker, work)))}
+
+
+def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
+    """Why a node cannot take part."""
+    if not (job.staging / PINNED).exists():
+        return f"{job.staging}: a node of the cluster does not see this folder; put --state on a file system that all nodes share"
+    own = fingerprint(resolve_device(job.device), THREADS)
+    differ = sorted(name for name in numerics if own.get(name) != numerics[name])
+    return f"a node of the cluster computes with another {', '.join(differ)}, and its draws could differ" if differ else None
+
+
+def _knock(address: str | None) -> None:
+    """Fails at once where nobody listens; Ray itself tries for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _outcome(raw: dict[str, Any]) -> Receipt | Failure:
+    return Failure(**raw) if "message" in raw else read_receipt(raw)

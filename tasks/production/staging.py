@@ -1,0 +1,147 @@
+"""Partitions that are done but not published: each whole in a private folder of its own, with its receipt, or not there."""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pass_core.channel.draws import WordArray
+from pass_core.data import Attribute, IntArray
+from pass_core.errors import ConfigError
+from tasks.production.interfaces import Sample
+from tasks.production.manifest import Pins, Receipt, read_receipt, to_json
+from tasks.storage.files import read_json, sync_folder, write_json
+
+DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
+
+
+def slug(partition: str) -> str:
+    """A folder's name for a partition."""
+    return hashlib.sha256(partition.encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A partition in staging."""
+
+    folder: Path
+    receipt: Receipt
+
+    @property
+    def data(self) -> Path:
+        """What is to be published."""
+        return self.folder / DATA
+
+    def columns(self) -> str:
+        """Columns and types, read from what was written."""
+        tables = [file.path for file in self.receipt.files if file.path.endswith(".parquet")]
+        return " / ".join(sorted({str(pq.read_schema(self.data / path)) for path in tables}))
+
+    def donors(self) -> IntArray:
+        """How often each donor was drawn."""
+        counts: IntArray = np.load(self.folder / "donors.npy")
+        return counts
+
+    def hashes(self) -> WordArray:
+        """The records' keyed hashes for the ledger, sorted."""
+        hashes: WordArray = np.load(self.folder / "hashes.npy", mmap_mode="r")
+        return hashes
+
+    def sample(self) -> dict[str, np.ndarray]:
+        """What the audit gate is to see."""
+        with np.load(self.folder / "sample.npz") as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+
+class Staging:
+    """A private folder of staged partitions, all made with the same pins and the same arithmetic."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
+        """Begins or resumes a run; what was staged with other pins goes, with other arithmetic it is refused.
+
+        Raises:
+            ConfigError: partitions were staged on a machine that may compute other last bits.
+        """
+        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}
+        path = self.folder / PINNED
+        before = read_json(path) if path.exists() else None
+        if before is not None and before["pins"] == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
+            differ = sorted(name for name in now["numerics"] if before["numerics"].get(name) != now["numerics"][name])
+            raise ConfigError(
+                f"{self.folder}: an unfinished run computed with another {', '.join(differ)}, and its draws could differ; "
+                f"finish it where it began, or delete the folder to begin anew"
+            )
+        if before != now:
+            self.clear()
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(path, now)
+
+    def finished(self) -> dict[str, Staged]:
+        """The partitions that are whole; what a killed worker left half-written is removed."""
+        found = {}
+        for folder in self._folders():
+            if not (folder / RECEIPT).exists():
+                shutil.rmtree(folder)
+                continue
+            receipt = read_receipt(read_json(folder / RECEIPT))
+            if all((folder / DATA / file.path).stat().st_size == file.bytes for file in receipt.files):
+                found[receipt.partition] = Staged(folder, receipt)
+        return found
+
+    def forget(self, partition: str) -> None:
+        """Removes a partition."""
+        shutil.rmtree(self.folder / slug(partition), ignore_errors=True)
+
+    def clear(self) -> None:
+        """Removes everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _folders(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("*") if path.is_dir())
+
+
+@contextlib.contextmanager
+def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
+    """An empty folder that gets the partition's name when the block succeeds and vanishes when it fails."""
+    working, final = staging / f"{slug(partition)}.{platform.node()}.{os.getpid()}", staging / slug(partition)
+    shutil.rmtree(working, ignore_errors=True)
+    (working / DATA).mkdir(parents=True, mode=0o700)
+    try:
+        yield working
+        if final.exists():
+            shutil.rmtree(final)
+        working.rename(final)
+        sync_folder(staging)
+    except BaseException:
+        shutil.rmtree(working, ignore_errors=True)
+        raise
+
+
+def save_receipt(folder: Path, receipt: Receipt) -> None:
+    """Last of all: a folder with a receipt is whole."""
+    write_json(folder / RECEIPT, to_json(receipt))
+
+
+def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
+    """So many records of each partition, as one sample; those that come first in the shuffled order."""
+    parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
+    arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
+    # Numbered as they appear: their hashes are of a key that every state folder has of its own, the gate's judgement is not.
+    _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
+    persons = np.argsort(np.argsort(first))[places]
+    labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
+    rows = sum(one.receipt.rows for one in staged.values())
+    known = attributes if labels else ()
+    return Sample(arrays["features"], arrays["donors"], persons.astype(np.int64), arrays["units"], labels, known, rows)

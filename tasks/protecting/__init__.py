@@ -1,1 +1,0 @@
-"""Protecting whole lakes: incremental, atomic, resumable; docs/adr/0005 tells how the parts fit."""

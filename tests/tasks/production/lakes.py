@@ -1,0 +1,191 @@
+"""A small lake of labelled vectors, a model trained on it, and a run over it, for the tests beside."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import yaml
+
+from pass_core.data import FloatArray
+from pass_core.randomness import stream
+from tasks.config import Config, load_config
+from tasks.production.interfaces import Engine, Finding, Gate, Job, Sample
+from tasks.production.local import LocalEngine
+from tasks.production.manifest import Manifest
+from tasks.production.plan import Plan
+from tasks.production.request import Request
+from tasks.production.run import Protection
+from tasks.production.versions import TargetFormat, default_state, open_target
+from tasks.registry import STEPS
+from tasks.running.layout import Layout
+from tasks.running.progress import silent
+from tasks.running.step import run_step
+from tasks.running.step_io import Key
+
+KEY = Key("calls", "pass_substitution")
+DRAW_KEY = bytes(range(7, 39))
+WIDTH = 12
+SECTION: dict[str, Any] = {
+    "reader": "lake",
+    "record_id": "call",
+    "person": "customer",
+    "payload": ["vector"],
+    "private": ["gender"],
+    "useful": ["topic"],
+    "pass_through": ["day"],
+}
+# Limits that nothing fails: whether the gate is asked and obeyed is tested, not how good so small a model is.
+EASY = {
+    "private_nag_at_most": {"value": 1.0, "reason": "tests"},
+    "useful_nag_at_least": {"value": 0.0, "reason": "tests"},
+    "information_excess_at_most": {"value": 100.0, "reason": "tests"},
+    "membership_auc_at_most": {"value": 1.0, "reason": "tests"},
+}
+PARAMS: dict[str, Any] = {
+    "seed": 3,
+    "compute": {"threads": 1, "device": "cpu"},
+    "datasets": ["calls"],
+    "methods": ["pass_substitution"],
+    "dataset": {"calls": SECTION},
+    "pool": {"donors": 48, "forbid": "self"},
+    "train": {"epochs": 6, "batch_size": 64, "learning_rate": 0.01},  # enough to hide most of the gender, whatever the key
+    "method": {"pass_substitution": {"embedding_size": 16}},
+    "release": {"calls": ["topic"]},
+    "audit": {
+        "depth": {"fresh_draws": 2, "permutations": 20, "bundles": [1], "draws": [1], "gallery": 50, "subgroup_records": 50},
+        "attacks": {"logistic_regression": {"iterations": 20}},
+        "thresholds": EASY,
+    },
+    "protect": {"audit_records": 200},
+    "tracking": {"enabled": False},
+}
+
+
+def write_params(folder: Path, **changes: object) -> Path:
+    """A params.yaml; `changes` replace whole sections."""
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(PARAMS | changes, sort_keys=False))
+    return path
+
+
+def make_table(days: int = 3, per_day: int = 200, start: int = 0) -> pa.Table:
+    """Calls of some days: the vector tells gender and topic."""
+    n = days * per_day
+    rng = stream(11, "calls", str(start))
+    gender, topic = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    vectors: FloatArray = rng.normal(size=(n, WIDTH)).astype(np.float32)
+    vectors[:, 0] += 3 * gender
+    vectors[:, 1] += 3 * topic
+    return pa.table(
+        {
+            "call": pa.array([f"call-{start + k:06d}" for k in range(n)]),
+            "customer": pa.array([f"customer-{(start + k) % 37}" for k in range(n)]),
+            "day": pa.array([f"2026-11-{1 + start // per_day + k // per_day:02d}" for k in range(n)]),
+            "gender": pa.array(["fm"[g] for g in gender]),
+            "topic": pa.array([f"t{t}" for t in topic]),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
+            "secret": pa.array([f"note-{k}" for k in range(n)]),
+        }
+    )
+
+
+def write_lake(table: pa.Table, folder: Path, by: tuple[str, ...] = ("day",)) -> Path:
+    """A hive lake, partitioned by some columns."""
+    ds.write_dataset(
+        table,
+        folder,
+        format="parquet",
+        partitioning=list(by),
+        partitioning_flavor="hive" if by else None,
+        existing_data_behavior="delete_matching" if by else "overwrite_or_ignore",
+    )
+    return folder
+
+
+def train_champion(folder: Path, upto: str = "audit") -> Path:
+    """A root with pool, model and audit of the calls."""
+    lake, root = folder / "training", folder / "root"
+    write_lake(make_table(days=4), lake)
+    section = SECTION | {"source": str(lake)}
+    config = load_config(write_params(folder, dataset={"calls": section}))
+    for step in STEPS.values():
+        if step.name != "generate":
+            run_step(step, step.key(KEY.dataset, KEY.method), config, Layout(root), "test")
+        if step.name == upto:
+            break
+    return root
+
+
+class PassGate:
+    """Lets everything pass, and remembers what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sample] = []
+
+    def judge(self, sample: Sample, job: Job) -> Finding:
+        del job
+        self.seen.append(sample)
+        return Finding("pass", "labelled" if sample.labels else "unlabelled", len(sample.donors), sample.of, ())
+
+
+def make_run(
+    root: Path,
+    source: Path | str,
+    target: Path | str,
+    engine: Engine | None = None,
+    gate: Gate | None = None,
+    params: dict[str, object] | None = None,
+    state: Path | None = None,
+    form: TargetFormat | None = None,
+    **request: Any,
+) -> Protection:
+    """A run that has not begun."""
+    config: Config = load_config(write_params(root.parent, **(params or {})))
+    place = state or default_state(str(target))
+    asked = Request(**{"key": KEY, "source": str(source), "state": place, "layout": Layout(root), "draw_key": DRAW_KEY} | request)
+    return Protection(asked, config, open_target(str(target), place, form), engine or LocalEngine(1), gate or PassGate(), silent)
+
+
+def protect(*arguments: Any, **more: Any) -> tuple[Plan, Manifest | None]:
+    """Plans, stages and publishes; None when there was nothing to do."""
+    run = make_run(*arguments, **more)
+    plan = run.plan()
+    return plan, run.execute(plan)
+
+
+def released(target: Path) -> dict[str, pa.Table]:
+    """What a reader of the current version sees, by partition."""
+    found = {}
+    for path in sorted((target / "current").rglob("*.parquet")):
+        name = path.parent.relative_to(target / "current").as_posix()
+        assert name not in found
+        found[name] = pa.parquet.read_table(path, partitioning=None)
+    return found
+
+
+def files_of(folder: Path, keep: Callable[[Path], bool] = lambda _: True) -> dict[str, bytes]:
+    """Every file below a folder by name."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and keep(path)
+    }
+
+
+def published(target: Path) -> dict[str, bytes]:
+    """The current version's data, byte for byte."""
+    return files_of((target / "current").resolve(), lambda path: path.name != "_manifest.json")
+
+
+def with_key(number: int) -> bytes:
+    """Another draw key."""
+    return bytes((number * 5 + k * 7) % 251 for k in range(32))
+
+
+def same_but(manifest: Manifest, **changes: Any) -> Manifest:
+    """A manifest with other fields."""
+    return dataclasses.replace(manifest, **changes)

@@ -1,0 +1,225 @@
+"""Unique values planted in ids, persons, private attributes, other columns and tags of files: none is left outside the source.
+
+The whole chain runs as a user runs it, with Prefect, MLflow and Great Expectations, once with success and once with a failure.
+"""
+
+import gzip
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pass_core.channel.draws import key_id
+from pass_core.randomness import stream
+from tasks.config import load_config
+from tasks.production.draw_key import find_key, new_key
+from tasks.registry import STEPS
+from tasks.running.layout import Layout
+from tasks.running.step import run_step
+from tests.conftest import PROJECT
+from tests.media import sound
+from tests.tasks.production.lakes import KEY, PARAMS, released, write_lake, write_params
+
+CANARIES = (b"CANARY-ID", b"CANARY-PERSON", b"CANARY-GENDER", b"CANARY-SECRET", b"CANARY-TAG")
+SECTION: dict[str, Any] = {
+    "reader": "lake",
+    "record_id": "call",
+    "person": "customer",
+    "payload": ["recording"],
+    "payload_kind": "audio",
+    "extractor": "logmel",
+    "private": ["gender"],
+    "useful": ["topic"],
+    "pass_through": ["day"],
+}
+MAX_BYTES = 64 * 2**20
+
+
+def _tagged(wav: bytes, text: str) -> bytes:
+    """A WAV file with a name in it."""
+    tag = text.encode() + b"\0" * (len(text) % 2)
+    chunk = b"LIST" + struct.pack("<I", 12 + len(tag)) + b"INFOINAM" + struct.pack("<I", len(tag)) + tag
+    body = wav[8:] + chunk
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def _calls(start: int, days: int, per_day: int) -> pa.Table:
+    n = days * per_day
+    rng = stream(2, "canaries", str(start))
+    gender, topic = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    clips = [sound(0.12, pitch=200.0 + 150 * g + 400 * t + k % 50) for k, (g, t) in enumerate(zip(gender, topic, strict=True))]
+    return pa.table(
+        {
+            "call": [f"CANARY-ID-{start + k}" for k in range(n)],
+            "customer": [f"CANARY-PERSON-{(start + k) % 23}" for k in range(n)],
+            "day": [f"2026-11-{1 + (start + k) // per_day:02d}" for k in range(n)],
+            "gender": [f"CANARY-GENDER-{'fm'[g]}" for g in gender],
+            "topic": [f"t{t}" for t in topic],
+            "recording": [_tagged(clip, f"CANARY-TAG-{start + k}") for k, clip in enumerate(clips)],
+            "secret": [f"CANARY-SECRET-{k}" for k in range(n)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained model in `root`, a lake in `source`, a key, and nothing else."""
+    folder = tmp_path_factory.mktemp("house")
+    write_lake(_calls(0, 2, 60), folder / "training")
+    section = SECTION | {"source": str(folder / "training")}
+    config = load_config(write_params(folder, dataset={"calls": section}, pool={"donors": 24}))
+    for step in STEPS.values():
+        if step.name in {"ingest", "validate", "extract", "sample_pool", "train"}:
+            run_step(step, step.key(KEY.dataset, KEY.method), config, Layout(folder / "root"), "test")
+    write_lake(_calls(1200, 2, 60), folder / "source")
+    new_key(folder / "secrets" / "draw.key")
+    return folder
+
+
+def _protect(house: Path, target: str, *more: str) -> subprocess.CompletedProcess[str]:
+    tracking = {"enabled": True, "store": "mlflow"}
+    write_params(house, dataset={"calls": SECTION}, pool={"donors": 24}, tracking=tracking, protect=PARAMS["protect"])
+    for name in ("home", "temporary"):
+        (house / name).mkdir(exist_ok=True)
+    environment = os.environ | {
+        "HOME": str(house / "home"),
+        "TMPDIR": str(house / "temporary"),
+        "PREFECT_HOME": str(house / "home" / "prefect"),
+        "PASS_DRAW_KEY_FILE": str(house / "secrets" / "draw.key"),
+        "PYTHONPATH": str(PROJECT),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    }
+    command = [sys.executable, "-m", "flows.cli", "protect", "source", target, "--dataset", "calls", "--root", "root"]
+    return subprocess.run(
+        [*command, "--workers", "1", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _contents(path: Path) -> bytes:
+    """A file's bytes, and what they say once they are unpacked."""
+    data = path.read_bytes()[:MAX_BYTES]
+    if path.suffix == ".parquet":
+        data += repr(pq.read_table(path, partitioning=None).to_pylist()).encode()
+    elif path.suffix == ".gz":
+        data += gzip.decompress(data)
+    elif path.suffix == ".npz":
+        with np.load(path) as arrays:
+            data += b"".join(arrays[name].tobytes() for name in arrays.files)
+    return data
+
+
+def _search(folder: Path, wanted: tuple[bytes, ...], spared: tuple[str, ...] = ()) -> dict[bytes, list[str]]:
+    """Which files hold which values."""
+    found: dict[bytes, list[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not name.startswith(spared):
+            data = _contents(path)
+            for value in wanted:
+                if value in data or value in name.encode():
+                    found.setdefault(value, []).append(name)
+    return found
+
+
+SPARED = ("source/", "training/", "root/")  # the originals, and pool and model with what training made of them
+
+
+def test_nothing_planted_is_left_behind(house: Path) -> None:
+    done = _protect(house, "out")
+    assert done.returncode == 0, done.stderr
+    log = done.stdout + done.stderr
+    secret = find_key(house / "secrets" / "draw.key", {})
+    keys = (secret, secret.hex().encode())
+    (house / "output.log").write_text(log)
+    left = _search(house, CANARIES + keys, (*SPARED, "secrets/"))
+    assert not left
+    # What must be there is, and was searched: databases, pages, manifests, published files.
+    names = [path.relative_to(house).as_posix() for path in house.rglob("*") if path.is_file()]
+    for part in (
+        "mlflow/mlflow.db",
+        "home/prefect/prefect.db",
+        ".out.state/docs/index.html",
+        "out/versions/000001/_manifest.json",
+    ):
+        assert part in names, part
+    assert _search(house, (key_id(secret).encode(),), SPARED)  # the key's id may be told, and is
+    assert len(released(house / "out")) == 2
+    assert not [name for name in names if name.startswith(".out.state/staging/")]
+    for table in released(house / "out").values():
+        assert table.column_names == ["recording", "topic"]
+        assert all(data.as_py().startswith(b"RIFF") for data in table.column("recording"))
+
+
+def test_nothing_planted_is_left_in_a_delta_table(house: Path) -> None:
+    done = _protect(house, "table", "--target-format", "delta")
+    assert done.returncode == 0, done.stderr
+    (house / "delta.log").write_text(done.stdout + done.stderr)
+    secret = find_key(house / "secrets" / "draw.key", {})
+    left = _search(house, (*CANARIES, secret, secret.hex().encode()), (*SPARED, "secrets/"))
+    assert not left
+    assert list((house / "table" / "_delta_log").glob("*.json"))
+    rows = DeltaTable(house / "table").to_pyarrow_table()
+    assert sorted(rows.column_names) == ["day", "recording", "topic"]
+    assert len(rows) == 120
+
+
+def test_a_failing_run_tells_nothing_either(house: Path) -> None:
+    table = _calls(2400, 1, 30)
+    clips = table.column("recording").to_pylist()
+    clips[7] = clips[7][:100] + b"CANARY-TAG" + clips[7][110:300]
+    damaged = table.set_column(table.column_names.index("recording"), "recording", pa.array(clips, pa.binary()))
+    write_lake(damaged, house / "source")
+    try:
+        done = _protect(house, "out")
+    finally:
+        next((house / "source" / "day=2026-11-81").glob("*")).unlink()
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: 1 partition(s) failed")
+    (house / "failed.log").write_text(done.stdout + done.stderr)
+    left = _search(house, CANARIES, (*SPARED, "secrets/"))
+    assert not left
+
+
+def test_the_search_finds_what_is_there(house: Path, tmp_path: Path) -> None:
+    """The control: in the source every kind is found, and in files of every kind that a run leaves."""
+    assert set(_search(house / "source", CANARIES)) == set(CANARIES)
+    pq.write_table(pa.table({"a": ["CANARY-ID-1"] * 9}), tmp_path / "a.parquet", compression="zstd")
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"CANARY-ID-1"))
+    np.savez(tmp_path / "c.npz", x=np.frombuffer(b"CANARY-ID-1", dtype=np.uint8))
+    with sqlite3.connect(tmp_path / "d.db") as database:
+        database.execute("create table t (x text)")
+        database.execute("insert into t values ('CANARY-ID-1')")
+    assert _search(tmp_path, CANARIES) == {b"CANARY-ID": ["a.parquet", "b.gz", "c.npz", "d.db"]}
+
+
+def test_paths_are_released_as_files_of_their_own(house: Path) -> None:
+    """Where the payload column holds paths, so does the release: to donors' files under names that tell nothing."""
+    table = _calls(3600, 1, 20)
+    paths = []
+    for name, data in zip(table.column("call").to_pylist(), table.column("recording").to_pylist(), strict=True):
+        paths.append(f"media/{name}.wav")
+        (house / "by_path" / "media").mkdir(parents=True, exist_ok=True)
+        (house / "by_path" / paths[-1]).write_bytes(data)
+    column = table.column_names.index("recording")
+    write_lake(table.set_column(column, "recording", pa.array(paths)), house / "by_path")
+    from tests.tasks.production.lakes import protect
+
+    section = SECTION | {"payload_is_path": True}
+    params: dict[str, object] = {"dataset": {"calls": section}, "pool": {"donors": 24}}
+    protect(house / "root", house / "by_path", house / "paths-out", params=params)
+    assert not _search(house / "paths-out", CANARIES)
+    pool = pq.read_table(house / "root" / "pools" / "calls" / "part-00000.parquet")
+    donors = set(pool.column("payload").to_pylist())
+    (table,) = released(house / "paths-out").values()
+    for path in table.column("recording").to_pylist():
+        assert path.startswith("_payloads/")
+        assert (house / "paths-out" / "current" / path).read_bytes() in donors

@@ -1,0 +1,348 @@
+"""What a run does and leaves alone: new, changed, missing, drifted, damaged; keys, draws, retention, donors who leave."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
+from tasks.config import load_config
+from tasks.production.interfaces import Finding, Job, Sample
+from tasks.production.receipts import Receipts
+from tasks.production.versions import default_state, open_target
+from tasks.production.withdrawal import withdraw
+from tasks.running.layout import Layout
+from tasks.storage.files import digest, read_json
+from tests.tasks.production.lakes import (
+    PARAMS,
+    PassGate,
+    make_run,
+    make_table,
+    protect,
+    published,
+    released,
+    with_key,
+    write_lake,
+    write_params,
+)
+
+DAY = "day=2026-11-12"
+
+
+def _rewrite(path: Path, **columns: pa.Array) -> None:
+    table = pq.read_table(path, partitioning=None)
+    for name, values in columns.items():
+        place = table.column_names.index(name) if name in table.column_names else None
+        table = table.append_column(name, values) if place is None else table.set_column(place, name, values)
+    pq.write_table(table, path)
+
+
+def _file(lake: Path, day: str = DAY) -> Path:
+    return next((lake / day).glob("*.parquet"))
+
+
+def test_only_what_changed_is_done_and_the_rest_stays_the_same_file(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    plan, _ = protect(champion, lake, target)
+    assert plan.reasons() == {"new": 3}
+    before, inodes = published(target), {p.name: p.stat().st_ino for p in (target / "current").rglob("*.parquet")}
+    assert protect(champion, lake, target)[1] is None
+    write_lake(make_table(days=1, start=2600), lake)
+    _rewrite(_file(lake), gender=pa.array(["f"] * 200))
+    plan, manifest = protect(champion, lake, target)
+    assert {p.partition.name: p.reason for p in plan.work} == {DAY: "input changed", "day=2026-11-14": "new"}
+    assert manifest is not None
+    assert manifest.version == 2
+    after = published(target)
+    assert {name: data for name, data in after.items() if name in before} == before  # the changed column is no part of a draw
+    kept = {p.name: p.stat().st_ino for p in (target / "current").rglob("*.parquet") if DAY not in str(p)}
+    assert {name: inodes[name] for name in kept if name in inodes} == {n: i for n, i in kept.items() if n in inodes}
+    assert len(after) == 4
+
+
+def test_what_leaves_is_a_donors_and_nothing_else(champion: Path, lake: Path, tmp_path: Path) -> None:
+    protect(champion, lake, tmp_path / "out")
+    pool = _pool(champion)
+    donors = {
+        row.tobytes(): topic for row, topic in zip(_vectors(pool, "payload"), pool.column("topic").to_pylist(), strict=True)
+    }
+    source = pq.read_table(lake)
+    for name, table in released(tmp_path / "out").items():
+        assert table.column_names == ["vector", "topic"]
+        assert table.schema.field("vector").type == source.schema.field("vector").type
+        assert len(table) == 200, name
+        shown = zip(_vectors(table, "vector"), table.column("topic").to_pylist(), strict=True)
+        assert all(donors[row.tobytes()] == topic for row, topic in shown)
+    for path in (tmp_path / "out" / "current").rglob("*.parquet"):
+        footer = pq.read_metadata(path)
+        assert path.stat().st_mtime == 0
+        assert not footer.row_group(0).column(0).is_stats_set
+        assert set(footer.metadata or {}) <= {b"ARROW:schema"}
+
+
+def _pool(root: Path) -> pa.Table:
+    return pq.read_table(root / "pools" / "calls" / "part-00000.parquet")
+
+
+def _vectors(table: pa.Table, column: str) -> np.ndarray:
+    values = table.column(column).combine_chunks().flatten().to_numpy()
+    return values.reshape(len(table), -1)
+
+
+def test_new_columns_need_a_flag_and_others_are_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    protect(champion, lake, target)
+    _rewrite(_file(lake), extra=pa.array(["x"] * 200))
+    with pytest.raises(DataError, match="new: extra"):
+        protect(champion, lake, target)
+    plan, manifest = protect(champion, lake, target, new_columns=True)
+    assert len(plan.work) == 1
+    assert "extra" not in released(target)[DAY].column_names
+    _rewrite(_file(lake, "day=2026-11-13"), secret=pa.array(range(200)))
+    with pytest.raises(DataError, match="of another type: secret"):
+        protect(champion, lake, target, new_columns=True)
+    pq.write_table(pq.read_table(_file(lake), partitioning=None).drop_columns(["secret"]), _file(lake))
+    with pytest.raises(DataError, match="gone: secret"):
+        protect(champion, lake, target, new_columns=True)
+    assert open_target(str(target), default_state(str(target))).current() == manifest
+    shutil.rmtree(lake)
+    write_lake(make_table(start=2000).drop_columns(["call"]), lake)
+    with pytest.raises(SchemaMismatch, match="missing columns: call"):
+        protect(champion, lake, target)
+
+
+def test_a_missing_partition_stops_the_run_unless_dropped(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    protect(champion, lake, target)
+    shutil.rmtree(lake / DAY)
+    with pytest.raises(DataError, match="1 published partition"):
+        protect(champion, lake, target)
+    assert DAY in released(target)
+    protect(champion, lake, target, drop_missing=True)
+    assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
+    shutil.rmtree(next((target / "current").resolve().glob("day=*13")))
+    assert protect(champion, lake, target)[0].reasons() == {"output missing": 1}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "twice"])
+def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
+    champion: Path, lake: Path, tmp_path: Path, damage: str
+) -> None:
+    path, target = _file(lake), tmp_path / "out"
+    whole = path.read_bytes()
+    if damage == "truncated":
+        path.write_bytes(whole[:-50])
+    elif damage == "flipped":
+        path.write_bytes(whole[:200] + bytes(byte ^ 255 for byte in whole[200:4000]) + whole[4000:])
+    else:
+        _rewrite(path, call=pa.array(["the same"] * 200))
+    with pytest.raises(DataError, match="not unique" if damage == "twice" else "damaged") as error:
+        protect(champion, lake, target)
+    assert "the same" not in str(error.value)
+    assert not (target / "current").exists()
+    run = make_run(champion, lake, target, partial=True)
+    assert run.execute(run.plan()) is not None
+    assert [failure.partition for failure in run.failures] == [DAY]
+    assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
+    path.write_bytes(whole)
+    assert [p.partition.name for p in protect(champion, lake, target)[0].work] == [DAY]
+    assert len(released(target)) == 3
+
+
+def test_another_key_or_model_draws_again_only_when_somebody_decides(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    protect(champion, lake, target)
+    before = published(target)
+    with pytest.raises(ConfigError, match="drawn 2 times"):
+        protect(champion, lake, target, draw_key=with_key(1))
+    plan, manifest = protect(champion, lake, target, draw_key=with_key(1), redraw="yearly rotation")
+    assert plan.reasons() == {"key changed": 3}
+    assert manifest is not None
+    assert {receipt.draws for receipt in manifest.partitions.values()} == {2}
+    assert not set(before) & set(published(target))
+    decisions = [read_json(path) for path in (default_state(str(target)) / "ledger").glob("*.json")]
+    assert decisions == [{"redraw": "yearly rotation"}]
+    # Even for a target of its own: the ledger knows the records, not only what is published here.
+    other = tmp_path / "other"
+    state = default_state(str(target))
+    with pytest.raises(ConfigError, match="drawn 3 times"):
+        protect(champion, lake, other, draw_key=with_key(2), state=state)
+    assert not (other / "current").exists()
+    # Back to the first key: the same draw as then, which is no new one.
+    _, manifest = protect(champion, lake, target, redraw="back")
+    assert published(target) == before
+    assert manifest is not None
+    assert {receipt.draws for receipt in manifest.partitions.values()} == {2}
+
+
+def test_records_that_move_between_partitions_are_counted(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    protect(champion, lake, target)
+    moved = pq.read_table(_file(lake), partitioning=None)
+    (lake / "day=2026-12-01").mkdir()
+    pq.write_table(moved, lake / "day=2026-12-01" / "part-0.parquet")
+    run = make_run(champion, lake, target, draw_key=with_key(3), only=lambda name: name == "day=2026-12-01")
+    with pytest.raises(ConfigError, match="2026-12-01, hold records that would be drawn 2 times"):
+        run.execute(run.plan())
+
+
+def test_old_versions_go(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for number in range(4):
+        write_lake(make_table(days=1, start=3000 + 200 * number), lake)
+        protect(champion, lake, target)
+    assert sorted(path.name for path in (target / "versions").iterdir()) == ["000003", "000004"]
+    assert len(released(target)) == 7
+
+
+class FailGate(PassGate):
+    """Lets nothing pass."""
+
+    def judge(self, sample: Sample, job: Job) -> Finding:
+        return dataclasses.replace(super().judge(sample, job), verdict="fail", reasons=("because",))
+
+
+def test_nothing_is_published_without_the_gate(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target, gate = tmp_path / "out", FailGate()
+    with pytest.raises(AuditFailed, match="because"):
+        protect(champion, lake, target, gate=gate)
+    assert not (target / "current").exists()
+    sample = gate.seen[0]
+    assert 200 <= len(sample.donors) <= 203
+    assert sample.of == 600
+    assert set(sample.labels) == {"gender", "topic"}
+    _, manifest = protect(champion, lake, target)
+    assert manifest is not None
+    assert (manifest.audit["records"], manifest.audit["of"]) == (len(sample.donors), 600)
+
+
+def test_other_arithmetic_cannot_resume(champion: Path, lake: Path, tmp_path: Path) -> None:
+    run = make_run(champion, lake, tmp_path / "out")
+    plan = run.plan()
+    with run.open(plan):
+        run.stage(run.work(plan)[:1])
+    other = make_run(champion, lake, tmp_path / "out")
+    other._numerics = dict(other._numerics) | {"processor": "another"}
+    with pytest.raises(ConfigError, match="computed with another processor"):
+        other.execute(plan)
+    assert make_run(champion, lake, tmp_path / "out").execute(plan) is not None
+
+
+def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(champion, root)
+    run = make_run(root, lake, tmp_path / "out")
+    plan = run.plan()
+    description = root / "models" / "calls" / "pass_substitution" / "model.json"
+    description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
+    with pytest.raises(DataError, match="have changed since the run was begun"):
+        run.execute(plan)
+
+
+def test_a_partition_that_changes_under_way_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    run = make_run(champion, lake, tmp_path / "out")
+    plan = run.plan()
+    _rewrite(_file(lake), topic=pa.array(["t0"] * 200))
+    with pytest.raises(DataError, match="has changed since the run was planned"):
+        run.execute(plan)
+
+
+def test_columns_told_by_folders_leave_only_when_allowed(champion: Path, tmp_path: Path) -> None:
+    """A folder per gender would tell it, so both are shuffled into one partition per day."""
+    lake = write_lake(make_table(start=2000), tmp_path / "lake", by=("gender", "day"))
+    protect(champion, lake, tmp_path / "out")
+    assert {name: len(table) for name, table in released(tmp_path / "out").items()} == {
+        f"day=2026-11-{day}": 200 for day in (11, 12, 13)
+    }
+    assert not [path for path in (tmp_path / "out").rglob("*") if "gender" in path.name]
+
+
+def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target, after = tmp_path / "out", Layout(tmp_path / "after")
+    protect(champion, lake, target)
+    pool = _pool(champion)
+    state, manifest = default_state(str(target)), open_target(str(target), default_state(str(target))).current()
+    assert manifest is not None
+    receipts = Receipts(state / "receipts")
+    counts = {name: receipts.donors(receipt) for name, receipt in manifest.partitions.items()}
+    # Somebody whom one day shows and the others do not.
+    shown = np.stack([counts[name] > 0 for name in sorted(counts)])
+    position = int(np.flatnonzero(shown.sum(axis=0) == 1)[0])
+    where = sorted(counts)[int(np.flatnonzero(shown[:, position])[0])]
+    section = load_config(write_params(tmp_path)).dataset["calls"]
+    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], "record")
+    assert gone.donors == (position,)
+    assert receipts.showing(manifest, digest(champion / "pools" / "calls"), gone.donors) == [where]
+    left = _vectors(pool, "payload")[position].tobytes()
+    assert left in {row.tobytes() for row in _vectors(released(target)[where], "vector")}
+    plan = make_run(after.root, lake, target, redraw="a donor left").plan()
+    assert [p.partition.name for p in plan.work] == [where]
+    protect(after.root, lake, target, redraw="a donor left")
+    for table in released(target).values():
+        assert left not in {row.tobytes() for row in _vectors(table, "vector")}
+    assert protect(after.root, lake, target)[1] is None
+    with pytest.raises(DataError, match="1 of 1 that the pool does not know") as error:
+        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], "record")
+    assert "nobody-we-know" not in str(error.value)
+
+
+def test_a_foreign_folder_and_a_state_inside_the_target_are_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds other files"):
+        make_run(champion, lake, tmp_path / "out")
+    with pytest.raises(ConfigError, match="outside the target"):
+        make_run(champion, lake, tmp_path / "new", state=tmp_path / "new" / "state")
+
+
+def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(StorageError, match="free space"):
+        protect(champion, lake, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """The audit itself where classes are known; the champion's where not, as long as new records are like its own."""
+    from flows.protect_order import Order, prepare
+
+    key = tmp_path / "key"
+    key.write_text(with_key(4).hex())
+    key.chmod(0o600)
+    params = str(write_params(champion.parent))
+    first = Order(str(lake), str(tmp_path / "a"), "calls", root=str(champion), params=params, key_file=str(key), workers=1)
+    run = prepare(first, lambda *_: None)
+    manifest = run.execute(run.plan())
+    assert manifest is not None
+    found = manifest.audit["details"]["attributes"]["gender"]
+    assert manifest.audit["basis"] == "labelled"
+    assert found["low"] <= found["nag"] <= found["high"]
+    bare = write_lake(make_table(start=5000).drop_columns(["gender", "topic"]), tmp_path / "bare")
+    second = dataclasses.replace(first, source=str(bare), target=str(tmp_path / "b"))
+    run = prepare(second, lambda *_: None)
+    manifest = run.execute(run.plan())
+    assert manifest is not None
+    assert manifest.audit["basis"] == "unlabelled"
+    assert {"labelled_audit", "valid_days", "feature_drift_at_most", "usage_drift_at_most"} <= set(
+        manifest.audit["details"]["checks"]
+    )
+    moved = make_table(start=9000).drop_columns(["gender", "topic"])
+    vectors = (2.0 * np.array(moved.column("vector").to_pylist()) + 1).astype(np.float32)
+    moved = moved.set_column(
+        moved.column_names.index("vector"), "vector", pa.array(list(vectors), moved.schema.field("vector").type)
+    )
+    drifted = dataclasses.replace(first, source=str(write_lake(moved, tmp_path / "moved")), target=str(tmp_path / "d"))
+    run = prepare(drifted, lambda *_: None)
+    with pytest.raises(AuditFailed, match="more than chance"):
+        run.execute(run.plan())
+    assert not (tmp_path / "d" / "current").exists()
+    strict = str(write_params(tmp_path, audit=PARAMS["audit"] | {"thresholds": {}}))
+    run = prepare(dataclasses.replace(first, params=strict, target=str(tmp_path / "c")), lambda *_: None)
+    with pytest.raises(AuditFailed, match="gender"):
+        run.execute(run.plan())
+    assert not (tmp_path / "c" / "current").exists()

@@ -1,0 +1,100 @@
+"""A cluster of two nodes, one of which is killed: the same bytes as from one process; and nothing secret on Ray's disk."""
+
+import dataclasses
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pass_core.errors import DataError, TransientError
+from tasks.production.ray import RayEngine, unfit
+from tests.tasks.production.lakes import DRAW_KEY, make_run, make_table, protect, published, write_lake
+
+# Ray reads these when it is imported. A cluster for tests on this machine asks nobody who they are.
+os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+pytest.importorskip("ray", reason="the distributed engine is not installed: pip install '.[distributed]'")
+
+from ray.cluster_utils import Cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head with one core and a node with one more."""
+    small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    started = Cluster(initialize_head=True, head_node_args=small)
+    try:
+        started.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+        yield started
+    finally:
+        started.shutdown()
+
+
+def test_one_of_two_nodes_is_killed_and_every_byte_is_the_same(
+    champion: Path, tmp_path: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = write_lake(make_table(days=10, per_day=300, start=2000), tmp_path / "lake")
+    protect(champion, lake, tmp_path / "local")
+    node = next(iter(cluster.worker_nodes))
+    done: list[int] = []
+    killed = threading.Event()
+
+    def kill_after_some(work: str, rows: int, total: int, note: str = "") -> None:
+        done.append(rows)
+        if rows and not killed.is_set():
+            killed.set()
+            cluster.remove_node(node, allow_graceful=False)
+
+    engine = RayEngine(address=cluster.address)
+    run = make_run(champion, lake, tmp_path / "ray", engine)
+    run._progress = kill_after_some
+    manifest = run.execute(run.plan())
+    assert manifest is not None
+    assert killed.is_set()
+    assert "in round 1" in caplog.text  # a worker was lost with work in its hands
+    assert published(tmp_path / "ray") == published(tmp_path / "local")
+    assert len(published(tmp_path / "ray")) == 10
+    session = Path("/tmp/ray") / "session_latest"  # noqa: S108 (where Ray puts it)
+    for path in session.resolve().rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert DRAW_KEY not in data
+            assert DRAW_KEY.hex().encode() not in data
+            assert b"call-00" not in data
+
+
+def test_a_cluster_of_its_own_fails_like_one_machine(champion: Path, tmp_path: Path) -> None:
+    """A damaged partition is a failure of its own, told once; the others are staged, and a run without it publishes them."""
+    lake = write_lake(make_table(days=3, start=2000), tmp_path / "lake")
+    protect(champion, lake, tmp_path / "local")
+    damaged = next((lake / "day=2026-11-12").glob("*.parquet"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:200] + bytes(400) + whole[600:])
+    os.utime(damaged, (1, 1))
+    with pytest.raises(DataError, match=r"1 partition\(s\) failed and nothing was published"):
+        protect(champion, lake, tmp_path / "ray", RayEngine(2))
+    damaged.write_bytes(whole)
+    os.utime(damaged, (2, 2))
+    again = make_run(champion, lake, tmp_path / "ray", RayEngine(1))
+    plan = again.plan()
+    with again.open(plan):
+        assert len(again.work(plan)) == 1
+    again.execute(plan)
+    assert published(tmp_path / "ray") == published(tmp_path / "local")
+
+
+def test_a_node_that_sees_or_computes_something_else_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    run = make_run(champion, lake, tmp_path / "out")
+    with run.open(run.plan()):
+        job = run.job
+    assert unfit(job, run._numerics) is None
+    assert "another processor" in str(unfit(job, dict(run._numerics) | {"processor": "other"}))
+    elsewhere = dataclasses.replace(job, staging=tmp_path / "not-shared")
+    assert "all nodes share" in str(unfit(elsewhere, run._numerics))
+
+
+def test_a_cluster_that_is_not_there_is_told() -> None:
+    with pytest.raises(TransientError, match="cannot reach"):
+        RayEngine(address="127.0.0.1:1")._connect()
