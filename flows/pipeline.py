@@ -20,9 +20,9 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.states import State
 from prefect.tasks import Task
 
+from flows.cli.summary import audit_markdown, audit_rows
 from flows.engines import Engine, EngineName, make_engine
-from flows.policy import POLICY, Policy, is_transient
-from flows.summary import audit_markdown, audit_rows
+from flows.prefect_setup import POLICY, Policy, is_transient
 from tasks.config import load_config, parse_overrides
 from tasks.registry import STEPS, is_generated
 from tasks.reports.publish import publish_report

@@ -10,8 +10,8 @@ from flows.pipeline import as_task, run_shown, shown_progress  # sets Prefect's 
 from prefect import flow, runtime
 from prefect.artifacts import create_table_artifact
 
-from flows.policy import PROTECT, PUBLISH
-from flows.protect_order import EngineName, Order, prepare
+from flows.prefect_setup import PROTECT, PUBLISH
+from flows.cli.lake_order import EngineName, Order, prepare
 from pass_core.channel.draws import key_id
 from pass_core.errors import DataError, TransientError
 from tasks.production.backfill import write_plan

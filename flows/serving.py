@@ -16,7 +16,7 @@ from prefect.flows import EntrypointType
 from prefect.schedules import Cron
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.protect_order import Order
+from flows.cli.lake_order import Order
 from flows.servers import HOST, prefect_server, servers
 from pass_core.errors import ConfigError
 from tasks.sections.production import ScheduleConfig

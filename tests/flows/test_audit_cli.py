@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.audit_cli import judged_checks
-from flows.cli import main
+from flows.cli.audit import judged_checks
+from flows.cli.main import main
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
 from tasks.audits.document import read_audit

@@ -18,7 +18,7 @@ from prefect.testing.utilities import prefect_test_harness
 
 from flows.engines import DvcEngine, InProcessEngine, make_engine, stage_name
 from flows.pipeline import chain, pipeline, prefect_runner
-from flows.policy import POLICY, is_transient
+from flows.prefect_setup import POLICY, is_transient
 from pass_core.errors import ConfigError, DataError, StageFailed, StorageError, TrackingError, TransientError
 from tasks.config import Config
 from tasks.registry import STEPS
@@ -182,7 +182,7 @@ class _Failing:
 def test_passing_fault_is_retried_and_lasting_one_is_not(harness: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect import flow
 
-    from flows import policy
+    from flows import prefect_setup as policy
 
     monkeypatch.setitem(POLICY, "train", policy.Policy(1, 0, 1))
 

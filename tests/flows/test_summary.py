@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.summary import audit_markdown, audit_rows
+from flows.cli.summary import audit_markdown, audit_rows
 from tasks.running.layout import Layout
 from tasks.running.step_io import Key
 from tasks.storage.files import read_json, write_json

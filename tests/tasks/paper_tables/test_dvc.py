@@ -21,7 +21,7 @@ def test_every_table_has_a_stage_with_its_data() -> None:
     assert set(content["stages"]) == {"demo", "quick", "full"}
     for name, stage in content["stages"].items():
         described = stage.get("do", stage)
-        assert {"pass_core", "tasks", "flows/bench_cli.py"} <= set(described["deps"])  # all code that a table can come from
+        assert {"pass_core", "tasks", "flows/cli/bench.py"} <= set(described["deps"])  # all code that a table can come from
         assert ("--quick" in described["cmd"]) == (name != "full")
 
 

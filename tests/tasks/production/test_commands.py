@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.cli.main import app
 from pass_core.errors import ConfigError
 from tasks.production.versions import default_state
 from tests.conftest import PROJECT
@@ -62,7 +62,7 @@ def test_backfill_writes_its_plan_publishes_what_it_can_and_retries_the_rest(cha
     command = [
         sys.executable,
         "-m",
-        "flows.cli",
+        "flows.cli.main",
         *arguments,
         "--from",
         "2026-11-11",

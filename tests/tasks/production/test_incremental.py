@@ -309,7 +309,7 @@ def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Pa
 
 def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Path) -> None:
     """The audit itself where classes are known; the champion's where not, as long as new records are like its own."""
-    from flows.protect_order import Order, prepare
+    from flows.cli.lake_order import Order, prepare
 
     key = tmp_path / "key"
     key.write_text(with_key(4).hex())

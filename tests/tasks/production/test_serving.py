@@ -126,7 +126,7 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
     port = _free_port()
     api, target = _Api(port), project / "out"
     options = ["--dataset", "calls", "--root", "root", "--port", str(port), "--workers", "1", "--target-format", "parquet"]
-    command = ["flows.cli", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
+    command = ["flows.cli.main", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
     with _running(project, _environment(project), *command) as said:
         nightly = _until(lambda: api.deployment("pass-protect/nightly"), said)
         assert nightly["schedules"][0]["schedule"] == {"cron": "* * * * *", "timezone": "Europe/Berlin", "day_or": True}

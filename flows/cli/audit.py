@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from flows.commands import (
+from flows.cli.options import (
     EXIT_FAILED_AUDIT,
     PARAMS,
     Dataset,
@@ -23,8 +23,8 @@ from flows.commands import (
     out,
     run_steps,
 )
+from flows.cli.summary import audit_rows
 from flows.engines import EngineName
-from flows.summary import audit_rows
 from pass_core.audit.thresholds import Thresholds
 from pass_core.errors import ConfigError, DataError
 from tasks.audits.pair import audit_pair

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.commands import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
-from flows.protect_order import EngineName, Order, prepare
+from flows.cli.lake_order import EngineName, Order, prepare
+from flows.cli.options import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
 from pass_core.channel.draws import key_id
 from pass_core.errors import AuditFailed
 from tasks.config import load_config

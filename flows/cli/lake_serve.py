@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.commands import PARAMS, Params
-from flows.protect_cli import DATA, METHOD, Address, Engine, Format, KeyFile, Method, Root, Settings, State
-from flows.protect_order import Order, prepare
+from flows.cli.lake import DATA, METHOD, Address, Engine, Format, KeyFile, Method, Root, Settings, State
+from flows.cli.lake_order import Order, prepare
+from flows.cli.options import PARAMS, Params
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
 from tasks.running.progress import configure_logging, silent

@@ -13,9 +13,11 @@ import typer
 import pass_core.methods
 import tasks.datasets
 import tasks.extractors
-from flows.audit_cli import audit_app, show_audit
-from flows.bench_cli import bench
-from flows.commands import (
+from flows.cli.audit import audit_app, show_audit
+from flows.cli.bench import bench
+from flows.cli.lake import register
+from flows.cli.lake_serve import serve
+from flows.cli.options import (
     EXIT_FAILED_AUDIT,
     PARAMS,
     AsJson,
@@ -30,8 +32,6 @@ from flows.commands import (
     out,
     run_steps,
 )
-from flows.protect_cli import register
-from flows.serve_cli import serve
 from flows.servers import EXIT_INTERRUPTED, HOST, prefect_server, servers
 from pass_core import discovery
 from pass_core.errors import PassError, TransientError
@@ -197,7 +197,7 @@ def ui(
 @app.command()
 def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
     """Check the installation: versions, device, torchvision and torchaudio, stores; exit code 2 if something is wrong."""
-    from flows.doctor import examine
+    from flows.cli.doctor import examine
 
     findings = examine(params)
     if as_json:
