@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pass_core.audit.exact_attacker import exact_findings, pass_exactly
-from pass_core.audit.side_information import find_conditional
-from pass_core.audit.subject import Part, Subject, Substitution
-from pass_core.audit.thresholds import Depth
-from pass_core.audit.trained_attacks import Attacked, attack_attribute
+from pass_core.auditing.exact_attacker import exact_findings, pass_exactly
+from pass_core.auditing.side_information import find_conditional
+from pass_core.auditing.subject import Part, Subject, Substitution
+from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.trained_attacks import Attacked, attack_attribute
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.data import Attribute, FloatArray, Records

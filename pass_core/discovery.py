@@ -11,8 +11,8 @@ NOT_ENTRIES = frozenset({"base"})  # the interface every package of entries keep
 
 def available(package: ModuleType) -> tuple[str, ...]:
     """Names of the entries in `package`, sorted; a file name is a registry name."""
-    found = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return tuple(sorted(name for name in found if name not in NOT_ENTRIES and not name.startswith("_")))
+    found = pkgutil.iter_modules(package.__path__)  # sub-folders hold what several entries share
+    return tuple(sorted(m.name for m in found if not m.ispkg and m.name not in NOT_ENTRIES and not m.name.startswith("_")))
 
 
 def load(package: ModuleType, name: str) -> ModuleType:

@@ -16,7 +16,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
-from pass_core.audit.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.devices import Device
 from pass_core.errors import ConfigError

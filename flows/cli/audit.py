@@ -25,7 +25,7 @@ from flows.cli.options import (
 )
 from flows.cli.summary import audit_rows
 from flows.engines import EngineName
-from pass_core.audit.thresholds import Thresholds
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.errors import ConfigError, DataError
 from tasks.audits.pair import audit_pair
 from tasks.audits.unlabelled import CHECKS, unlabelled_document

@@ -245,7 +245,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped; run the same command again to go on", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""The channel P(x'|x): pool, draws, exact joint law."""

@@ -1,4 +1,4 @@
-"""Transport: the donors' distribution is made the same for every private class, at the least cost (`pass_core.methods.transport.solver`)."""
+"""Transport: the same distribution of donors for every private class, at the least cost (`pass_core.methods.transport`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""NAG, intervals and null distributions."""

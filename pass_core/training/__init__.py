@@ -1,0 +1,1 @@
+"""One training loop and the networks that it trains."""

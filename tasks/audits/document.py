@@ -8,8 +8,8 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from pass_core.audit.findings import AuditFindings
-from pass_core.audit.thresholds import DRIFTS, Depth, Limit, Thresholds
+from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
 from pass_core.channel.pool import Forbidden
 from pass_core.errors import DataError
 from tasks.storage.files import read_json, rounded

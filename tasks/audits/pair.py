@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Part, Subject, with_combination
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Part, Subject, with_combination
 from pass_core.data import Attribute, IntArray, Records, combinations
 from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pass_core.audit.subject import Part, ReleasedColumn
+from pass_core.auditing.subject import Part, ReleasedColumn
 from pass_core.data import Attribute, IntArray, Records, with_role
 from pass_core.errors import SchemaMismatch
 

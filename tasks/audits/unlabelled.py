@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pass_core.audit.drift import RECORDS, Side, find_drift, judge_drift
-from pass_core.audit.findings import Check, Outcome, Unlabelled
+from pass_core.auditing.drift import RECORDS, Side, find_drift, judge_drift
+from pass_core.auditing.findings import Check, Outcome, Unlabelled
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel
 from pass_core.data import IntArray

@@ -1,0 +1,1 @@
+"""Kinds of payload: vectors, images, sounds, and how damaged ones are quarantined."""

@@ -1,0 +1,1 @@
+"""Protecting whole lakes: incremental, atomic, resumable (docs/adr/0005)."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pass_core.audit.drift import Side
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.auditing.drift import Side
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import FloatArray, IntArray, Records

@@ -1,0 +1,1 @@
+"""The audit report as one self-contained page."""

@@ -1,0 +1,1 @@
+"""What surrounds a step: layout, provenance, progress, tracking, processes."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pass_core.audit.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.errors import ConfigError
 
 

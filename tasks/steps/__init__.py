@@ -1,0 +1,1 @@
+"""The nine steps, one file each: plain functions, files in, files out."""

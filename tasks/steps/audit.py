@@ -10,10 +10,10 @@ import polars as pl
 
 import pass_core.attacks
 from pass_core import discovery
-from pass_core.audit.findings import AuditFindings
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Subject
-from pass_core.audit.trained_attacks import NamedAttack
+from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.channel.joint_law import accumulate, substitution_confusion
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute

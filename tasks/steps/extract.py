@@ -20,8 +20,8 @@ from tasks.extractors.base import Extractor, Finished, Loaded
 from tasks.payloads.payload import Payload, Payloads, payload_bytes, vectors
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
+from tasks.storage.code_digest import code_digest
 from tasks.storage.feature_cache import FeatureCache
-from tasks.storage.files import file_digest
 from tasks.storage.parquet import FEATURES, PAYLOAD, TableInfo, array_of, count_rows, read_table, shard_path, shards, write_table
 
 logger = logging.getLogger(__name__)
@@ -106,12 +106,11 @@ def checked_features(loaded: Loaded, payloads: Payloads, threads: int, place: st
 
 def recipe_of(name: str, config: Any, loaded: Loaded, device: Device, threads: int) -> dict[str, Any]:
     """All that features depend on beside the payloads: settings, weights, our code, libraries, arithmetic."""
-    here = Path(__file__).parent
     return {
         "extractor": name,
         "config": dataclasses.asdict(config),
         "weights": loaded.weights_digest,
-        "code": [file_digest(here / f"{file}.py") for file in (f"extractors/{name}", "extractors/base", "images", "sounds")],
+        "code": code_digest((f"tasks.extractors.{name}",)),
         "libraries": {library: version(library) for library in LIBRARIES},
         "device": str(resolve_device(device)),
         "threads": threads,

@@ -15,7 +15,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
-from pass_core.audit.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
 from tasks.config import ComputeConfig, load_config
@@ -70,7 +70,7 @@ def test_stage_equals_its_step(name: str, key: Key) -> None:
 @pytest.mark.parametrize(("name", "key"), CASES, ids=str)
 def test_stage_lists_all_code_it_imports(name: str, key: Key) -> None:
     """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
-    modules = [f"tasks.{name}"]
+    modules = [f"tasks.steps.{name}"]
     if name == "generate":
         modules.append(f"tasks.datasets.{key.dataset}")
     if name == "ingest":  # whichever data set is named in params.yaml

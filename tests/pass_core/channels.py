@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pass_core.audit.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.auditing.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import Channel

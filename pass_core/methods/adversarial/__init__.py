@@ -1,0 +1,1 @@
+"""Parts that the adversarial methods share."""

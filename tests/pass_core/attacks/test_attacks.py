@@ -180,7 +180,7 @@ def test_large_network_has_four_times_the_parameters(shape: tuple[int, ...], n_c
 
 
 def test_large_network_of_the_versioned_experiment_learns_as_long() -> None:
-    attacks = load_config(Path(__file__).parents[2] / "params.yaml").audit.attacks
+    attacks = load_config(Path(__file__).parents[3] / "params.yaml").audit.attacks
     assert attacks["large_network"].epochs >= attacks["network"].epochs
 
 

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from pyarrow import csv
 
 from pass_core.attacks import gradient_boosting, logistic_regression
-from pass_core.audit.thresholds import Depth
+from pass_core.auditing.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream

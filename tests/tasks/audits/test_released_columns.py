@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pass_core.audit.subject import Part
+from pass_core.auditing.subject import Part
 from pass_core.data import Attribute, Records
 from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream

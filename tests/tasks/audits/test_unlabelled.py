@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pass_core.audit.drift import Side
+from pass_core.auditing.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from pass_core.randomness import stream

@@ -76,7 +76,7 @@ def test_zipped_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_bomb_is_stopped_on_actual_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.raw_files, "MAX_FILE_BYTES", 2**20)
+    monkeypatch.setattr(tasks.payloads.raw_files, "MAX_FILE_BYTES", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("fits.bin", bytes(2**20))
         archive.writestr("bomb.bin", bytes(30 * 2**20))

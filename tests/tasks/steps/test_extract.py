@@ -92,7 +92,7 @@ def _run(name: str, dataset: str, config: Config, layout: Layout, method: str = 
 @pytest.fixture
 def ready(raw: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """Ingested and validated, in shards of 64 records."""
-    monkeypatch.setattr(tasks.lake, "SHARD_ROWS", 64)
+    monkeypatch.setattr(tasks.storage.parquet, "SHARD_ROWS", 64)
     layout = Layout(tmp_path / "root", raw)
     for name in ("ingest", "validate"):
         _run(name, "audiomnist", config, layout)
@@ -245,7 +245,7 @@ def test_ingest_is_the_same_whatever_the_shards(
 ) -> None:
     tables = []
     for rows in (64, 1024):
-        monkeypatch.setattr(tasks.lake, "SHARD_ROWS", rows)
+        monkeypatch.setattr(tasks.storage.parquet, "SHARD_ROWS", rows)
         layout = Layout(tmp_path / str(rows), raw)
         _run("ingest", "audiomnist", config, layout)
         tables.append(read_folder(layout.root / "records" / "audiomnist").combine_chunks())

@@ -144,7 +144,7 @@ def test_protected_suite_finds_a_payload_that_is_nobodys(
             table = table.set_column(0, "payload", vectors(payload))
         write_table(table, path)
 
-    monkeypatch.setattr(tasks.substitute, "write_table", leaking)
+    monkeypatch.setattr(tasks.steps.substitute, "write_table", leaking)
     before = digest(copied.artefact("protected", KEY))
     with pytest.raises(ValidationFailed, match="column 'payload_is_a_donors'"):
         _run("substitute", tiny_config, copied)

@@ -70,7 +70,7 @@ def test_name_follows_everything_that_determines_the_training(tmp_path: Path) ->
 
 def _train(folder: Path, *more: str) -> list[str]:
     """The step with a checkpoint after every epoch."""
-    code = "import sys, tasks.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
+    code = "import sys, tasks.storage.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
     root = str(folder / "root")
     return [sys.executable, "-c", code, "train", "--dataset", KEY.dataset, "--method", str(KEY.method), "--root", root, *more]
 

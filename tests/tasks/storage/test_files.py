@@ -98,7 +98,7 @@ def test_staging_is_emptied_before_and_removed_after(tmp_path: Path) -> None:
 
 
 def test_second_writer_is_refused_and_told_who(tmp_path: Path) -> None:
-    code = "from pathlib import Path\nfrom tasks.storage import staging_folder\n"
+    code = "from pathlib import Path\nfrom tasks.storage.files import staging_folder\n"
     code += f"with staging_folder(Path({str(tmp_path)!r}), 's'): pass"
     with staging_folder(tmp_path, "s"):
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

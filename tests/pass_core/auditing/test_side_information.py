@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pass_core.audit.findings import AuditFindings, SideInformation
-from pass_core.audit.subject import Part, ReleasedColumn, Subject
+from pass_core.auditing.findings import AuditFindings, SideInformation
+from pass_core.auditing.subject import Part, ReleasedColumn, Subject
 from pass_core.data import Attribute, IntArray, Records
 from pass_core.randomness import stream
-from tests.pass_core.audit.test_leaks import DONORS, LABELS, SAME_USEFUL, _audit, _failed, _row, _subject
+from tests.pass_core.auditing.test_leaks import DONORS, LABELS, SAME_USEFUL, _audit, _failed, _row, _subject
 
 N = 6000
 

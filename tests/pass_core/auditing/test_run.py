@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import exact_bayes, logistic_regression, majority, nearest_neighbours
-from pass_core.audit.findings import AttributeFindings, AuditFindings, Subgroup
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Subject
-from pass_core.audit.thresholds import Depth, Thresholds
-from pass_core.audit.trained_attacks import NamedAttack
+from pass_core.auditing.findings import AttributeFindings, AuditFindings, Subgroup
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.data import Attribute, DoubleArray, FloatArray, one_hot
 from pass_core.errors import AuditError
 from pass_core.randomness import stream

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import exact_bayes, logistic_regression
-from pass_core.audit.findings import AuditFindings, Replay
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Part, Subject
-from pass_core.audit.thresholds import Depth, Limit, Thresholds
-from pass_core.audit.trained_attacks import NamedAttack
+from pass_core.auditing.findings import AuditFindings, Replay
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Part, Subject
+from pass_core.auditing.thresholds import Depth, Limit, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
 from tests.pass_core.channels import part_of_kinds, subject_of_kinds

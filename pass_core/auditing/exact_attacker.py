@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pass_core.audit.certificate import certify, donor_leakage, rare_donors
-from pass_core.audit.findings import ExactFindings, Information
-from pass_core.audit.subject import Subject, Substitution
-from pass_core.audit.thresholds import Depth
-from pass_core.audit.trained_attacks import Attacked, RngFor
+from pass_core.auditing.certificate import certify, donor_leakage, rare_donors
+from pass_core.auditing.findings import ExactFindings, Information
+from pass_core.auditing.subject import Subject, Substitution
+from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.trained_attacks import Attacked, RngFor
 from pass_core.channel.joint_law import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, combinations, one_hot, with_role
 from pass_core.statistics.intervals import CONFIDENCE

@@ -4,17 +4,17 @@ import dataclasses
 
 import numpy as np
 
-from pass_core.audit.donor_exposure import find_donors
-from pass_core.audit.exact_attacker import ExactPass, exact_findings, pass_exactly
-from pass_core.audit.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Replay
-from pass_core.audit.linkage import find_linkage
-from pass_core.audit.membership import find_membership
-from pass_core.audit.side_information import find_conditional
-from pass_core.audit.subject import Subject
-from pass_core.audit.thresholds import Depth, Thresholds
-from pass_core.audit.trained_attacks import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
-from pass_core.audit.unseen_people import find_strangers
-from pass_core.audit.verdict import judge
+from pass_core.auditing.donor_exposure import find_donors
+from pass_core.auditing.exact_attacker import ExactPass, exact_findings, pass_exactly
+from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Replay
+from pass_core.auditing.linkage import find_linkage
+from pass_core.auditing.membership import find_membership
+from pass_core.auditing.side_information import find_conditional
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.trained_attacks import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
+from pass_core.auditing.unseen_people import find_strangers
+from pass_core.auditing.verdict import judge
 from pass_core.data import DoubleArray
 from pass_core.errors import AuditError
 from pass_core.statistics.intervals import Blocks, Estimate

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from pass_core.audit.findings import Membership
-from pass_core.audit.subject import Part, Split, Subject, Substitution
+from pass_core.auditing.findings import Membership
+from pass_core.auditing.subject import Part, Split, Subject, Substitution
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate, Spread
 from pass_core.statistics.nag import area_under_curve

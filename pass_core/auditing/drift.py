@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pass_core.attacks._flat import flat_features
-from pass_core.audit.findings import Check, Drift
-from pass_core.audit.thresholds import Thresholds
+from pass_core.auditing.findings import Check, Drift
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray

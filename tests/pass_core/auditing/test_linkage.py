@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.audit.linkage import find_linkage
-from pass_core.audit.record_bundles import donor_log_likelihood
-from pass_core.audit.subject import Part, Subject
-from pass_core.audit.thresholds import Depth
+from pass_core.auditing.linkage import find_linkage
+from pass_core.auditing.record_bundles import donor_log_likelihood
+from pass_core.auditing.subject import Part, Subject
+from pass_core.auditing.thresholds import Depth
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of, subject_of

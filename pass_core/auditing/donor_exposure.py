@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pass_core.audit.findings import Donors
-from pass_core.audit.subject import Part, Split, Subject, Substitution
+from pass_core.auditing.findings import Donors
+from pass_core.auditing.subject import Part, Split, Subject, Substitution
 from pass_core.data import DoubleArray, IntArray
 
 

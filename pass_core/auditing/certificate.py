@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special
 from scipy.spatial.distance import pdist
 
-from pass_core.audit.findings import Certificate, DonorLeakage
+from pass_core.auditing.findings import Certificate, DonorLeakage
 from pass_core.channel.joint_law import posterior
 from pass_core.data import DoubleArray, IntArray
 

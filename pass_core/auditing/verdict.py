@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pass_core.audit.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
-from pass_core.audit.thresholds import Thresholds
+from pass_core.auditing.findings import AttributeFindings, Check, Information, Linkage, Membership, Replay, Strangers
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.statistics.intervals import Estimate
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.logistic_regression import ATTACK, LogisticRegressionConfig
-from pass_core.audit.findings import Bundle, Bundles
-from pass_core.audit.subject import Subject, Substitution
+from pass_core.auditing.findings import Bundle, Bundles
+from pass_core.auditing.subject import Subject, Substitution
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import Attribute, DoubleArray, IntArray, with_role
 from pass_core.statistics.intervals import Blocks

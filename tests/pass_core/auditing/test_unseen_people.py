@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import logistic_regression
-from pass_core.audit.findings import Strangers
-from pass_core.audit.run import run_audit
-from pass_core.audit.subject import Subject
-from pass_core.audit.thresholds import Depth, Thresholds
-from pass_core.audit.trained_attacks import NamedAttack
-from pass_core.audit.unseen_people import _halves
+from pass_core.auditing.findings import Strangers
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack
+from pass_core.auditing.unseen_people import _halves
 from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of_kinds, subject_of_kinds

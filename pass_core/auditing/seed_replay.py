@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from pass_core.audit.findings import Replay
+from pass_core.auditing.findings import Replay
 from pass_core.channel.draws import WordArray, experiment_key, inverse_cdf, keyed_words, uniform_words
 from pass_core.data import FloatArray, IntArray
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pass_core.audit.exact_attacker import ExactPass, described
-from pass_core.audit.findings import StrangerFindings, Strangers
-from pass_core.audit.subject import Subject, Substitution
-from pass_core.audit.thresholds import Depth
-from pass_core.audit.trained_attacks import Attacked, RngFor
+from pass_core.auditing.exact_attacker import ExactPass, described
+from pass_core.auditing.findings import StrangerFindings, Strangers
+from pass_core.auditing.subject import Subject, Substitution
+from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.trained_attacks import Attacked, RngFor
 from pass_core.channel.joint_law import accumulate, best_rule, channel_law
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
 from pass_core.statistics.intervals import Blocks

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from pass_core.audit.findings import (
+from pass_core.auditing.findings import (
     AttackFindings,
     AttributeFindings,
     Check,
@@ -19,8 +19,8 @@ from pass_core.audit.findings import (
     Strangers,
     Subgroup,
 )
-from pass_core.audit.thresholds import Limit, Thresholds
-from pass_core.audit.verdict import judge
+from pass_core.auditing.thresholds import Limit, Thresholds
+from pass_core.auditing.verdict import judge
 from pass_core.data import Role
 from pass_core.statistics.intervals import Estimate
 

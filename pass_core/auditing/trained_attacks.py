@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pass_core.attacks.base import Adversary, Attack, AttackTask, DonorTable
-from pass_core.audit.findings import AttackFindings
-from pass_core.audit.subject import Subject
+from pass_core.auditing.findings import AttackFindings
+from pass_core.auditing.subject import Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.errors import AuditError
 from pass_core.statistics.intervals import Blocks, Estimate

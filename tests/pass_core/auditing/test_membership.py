@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.audit.membership import find_membership
-from pass_core.audit.subject import Part
+from pass_core.auditing.membership import find_membership
+from pass_core.auditing.subject import Part
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of, subject_of

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pass_core.audit.drift import Side, find_drift, judge_drift
-from pass_core.audit.findings import Drift
-from pass_core.audit.thresholds import Thresholds
+from pass_core.auditing.drift import Side, find_drift, judge_drift
+from pass_core.auditing.findings import Drift
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import AuditError

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pass_core.audit.findings import Linkage, RepeatedDraws
-from pass_core.audit.record_bundles import find_bundles
-from pass_core.audit.subject import Part, Subject, Substitution
-from pass_core.audit.thresholds import Depth
+from pass_core.auditing.findings import Linkage, RepeatedDraws
+from pass_core.auditing.record_bundles import find_bundles
+from pass_core.auditing.subject import Part, Subject, Substitution
+from pass_core.auditing.thresholds import Depth
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate

@@ -6,11 +6,11 @@ import numpy as np
 
 from pass_core.attacks import logistic_regression
 from pass_core.attacks.base import AttackTask
-from pass_core.audit.exact_attacker import ExactPass, information, known_pairs
-from pass_core.audit.findings import Information, SideInformation, Subgroup
-from pass_core.audit.subject import ReleasedColumn, Subject
-from pass_core.audit.thresholds import Depth
-from pass_core.audit.trained_attacks import Attacked, RngFor
+from pass_core.auditing.exact_attacker import ExactPass, information, known_pairs
+from pass_core.auditing.findings import Information, SideInformation, Subgroup
+from pass_core.auditing.subject import ReleasedColumn, Subject
+from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.trained_attacks import Attacked, RngFor
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring, hits_of, majority_class
