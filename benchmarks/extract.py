@@ -35,7 +35,7 @@ from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step import fixed_numerics, run_step
-from tasks.running.step_io import Key, StepIO
+from tasks.running.step_io import RunKey, StepIO
 from tasks.steps.extract import extract_shards
 from tasks.steps.ingest import _table
 from tasks.storage.feature_cache import FeatureCache
@@ -113,7 +113,7 @@ def extraction(loaded: Loaded, kind: PayloadKind, payloads: list[bytes], folder:
         for old in (features, folder / "cache"):
             shutil.rmtree(old, ignore_errors=True)
         features.mkdir()
-        step = StepIO(Key(kind), {"records": records}, {"features": features}, folder, folder, 1, ("bench",), silent)
+        step = StepIO(RunKey(kind), {"records": records}, {"features": features}, folder, folder, 1, ("bench",), silent)
         payload = Payload(kind)
         cache = FeatureCache(folder / "cache", {"bench": kind}, loaded.feature_shape(payload))
         extract_shards(loaded, payload, cache, THREADS, step)
@@ -209,12 +209,12 @@ def memory(raw: Path) -> None:
     """Ingests and extracts in this process, and prints its peak memory in MB."""
     with tempfile.TemporaryDirectory() as root:
         project = Path(__file__).parent.parent
-        overrides = {"tracking.enabled": "false", "dataset.audiomnist.hidden": "[]", "dataset.audiomnist.min_class_share": "0"}
+        overrides = {"tracking.enabled": "false", "dataset.audiomnist.general": "[]", "dataset.audiomnist.min_class_share": "0"}
         config = load_config(project / "params.yaml", overrides)
         for name in ("ingest", "extract"):
             layout = Layout(Path(root), raw)
-            layout.artefact("validation", Key("audiomnist")).mkdir(parents=True, exist_ok=True)
-            run_step(STEPS[name], Key("audiomnist"), config, layout, "bench")
+            layout.artefact("validation", RunKey("audiomnist")).mkdir(parents=True, exist_ok=True)
+            run_step(STEPS[name], RunKey("audiomnist"), config, layout, "bench")
     peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())  # getrusage would count the parent's, too
     print(int(peak[1]) / 1024 if peak else float("nan"))
 

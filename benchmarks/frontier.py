@@ -30,17 +30,17 @@ from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import Attribute, IntArray, Records, with_role
 from pass_core.methods import pass_substitution, transport_substitution
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of, majority_class, mean_nag, nag
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
 from tasks.paper_tables.measure import Released, learn_control, learn_probe
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 FOLDS = 5
@@ -55,7 +55,7 @@ class Case:
     test: Records
     test_persons: IntArray
     test_blocks: IntArray
-    setting: Setting
+    setting: ReleaseContext
     pool_rows: IntArray
     train_persons: IntArray
 
@@ -103,7 +103,7 @@ def make_case(
     pool_rows = np.sort(stream(seed, "pool").choice(len(train), size=donors, replace=False)).astype(np.int64)
     names = {"none": None, "self": np.arange(len(train)), "same_person": persons[train]}[forbid]
     exclusion = None if names is None else Exclusion(names.astype(np.int64), names[pool_rows].astype(np.int64))
-    setting = Setting(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
+    setting = ReleaseContext(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
     return Case(
         attributes, records[0], records[1], persons[test].astype(np.int64), table.blocks[test], setting, pool_rows, persons[train]
     )
@@ -182,7 +182,7 @@ def measure(arguments: argparse.Namespace) -> None:
     """Adds one row per setting and seed."""
     torch.set_num_threads(arguments.threads)
     config = load_config(Path("params.yaml")).dataset[arguments.dataset]
-    folder = Layout(arguments.root).artefact("features", Key(arguments.dataset))
+    folder = Layout(arguments.root).artefact("features", RunKey(arguments.dataset))
     attributes = config.attributes(TableInfo.load(folder).classes)
     table = read_features(folder, attributes)
     controls: dict[str, tuple[float, float, NetworkAdversary]] = {}
@@ -196,7 +196,9 @@ def measure(arguments: argparse.Namespace) -> None:
         for name in arguments.settings:
             for label, method, method_config, training in settings(name, arguments):
                 started = time.perf_counter()
-                fitted = method.fit(case.train, case.setting, method_config, training, stream(seed, "fit", label), Run())
+                fitted = method.fit(
+                    case.train, case.setting, method_config, training, stream(seed, "fit", label), TrainingContext()
+                )
                 minutes = (time.perf_counter() - started) / 60
                 row = measure_point(case, fitted.channel, controls, arguments.probe, seed)
                 split = "persons" if arguments.persons else "published"

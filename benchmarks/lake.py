@@ -28,7 +28,7 @@ import torch
 
 from pass_core.channel.substitution import BLOCK_ROWS, SubstitutionChannel
 from pass_core.data import Attribute, Records
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
 from pass_core.randomness import stream
 from pass_core.training.loop import TrainConfig
@@ -42,7 +42,7 @@ from tasks.production.run import Protection
 from tasks.production.versions import default_state, open_target
 from tasks.running.layout import Layout
 from tasks.running.progress import silent
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tasks.storage.models import load_channel, save_model
 from tasks.storage.parquet import (
@@ -59,7 +59,7 @@ from tasks.storage.parquet import (
 )
 
 FEATURES_WIDE, WIDTH = 577, 512
-KEY = Key("calls", "pass_substitution")
+KEY = RunKey("calls", "pass_substitution")
 CLASSES = {"gender": ("f", "m"), "topic": ("a", "b")}
 WORKERS = len(os.sched_getaffinity(0))
 DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
@@ -111,7 +111,7 @@ def write_champion(root: Path, donors: int) -> None:
     encoder = build_network("mlp", (FEATURES_WIDE,), WIDTH, generator).eval()
     fitted = FittedPass(SubstitutionChannel(encoder, torch.randn(donors, WIDTH, generator=generator), 0.01), features)
     attributes = (Attribute("gender", CLASSES["gender"], "private"), Attribute("topic", CLASSES["topic"], "useful"))
-    setting = Setting(attributes, Records(features, labels), torch.device("cpu"))
+    setting = ReleaseContext(attributes, Records(features, labels), torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=64)
     save_model(layout.artefact("model", KEY), "pass_substitution", PassConfig(), training, fitted, setting, digest(pool))
 

@@ -12,7 +12,7 @@ from tasks.config import load_config, parse_overrides
 from tasks.running.layout import layout_at
 from tasks.reports.publish import publish_report
 from tasks.registry import find_step, is_generated
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json
 
 
@@ -44,10 +44,10 @@ def audit(
     engine = make_engine(
         "dvc" if under_dvc else "in-process", config, None if under_dvc else Path(root), path.parent, overridden=bool(settings)
     )
-    run, key = prefect_runner(engine, shown_progress.get()), Key(dataset, method)
+    run, key = prefect_runner(engine, shown_progress.get()), RunKey(dataset, method)
     for name in ("audit", "report"):
         run(find_step(name), key)
-    layout = layout_at(engine.root, generated=is_generated(dataset))
+    layout = layout_at(engine.root, raw_data_from_environment=not is_generated(dataset))
     report = publish_report(layout, key)
     show_audit(key, layout.artefact("audit", key), report)
     document = read_json(layout.artefact("audit", key))

@@ -11,7 +11,7 @@ from tasks.registry import is_generated
 from tasks.running.layout import layout_at
 from tasks.running.ownership import owned_by_dvc
 from tasks.running.step import Step, StepReport, run_step
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 
 EngineName = Literal["dvc", "in-process"]
 
@@ -21,7 +21,7 @@ class Engine(Protocol):
 
     root: Path
 
-    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
+    def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
         """Raises a PassError when the step fails."""
 
 
@@ -38,8 +38,8 @@ class InProcessEngine:
         self._config = config
         self._project = project
 
-    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
-        layout = layout_at(self.root, generated=is_generated(key.dataset))
+    def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
+        layout = layout_at(self.root, raw_data_from_environment=not is_generated(key.dataset))
         return run_step(step, key, self._config, layout, "in-process", progress, self._project)
 
 
@@ -50,7 +50,7 @@ class DvcEngine:
         self.root = project / "data"
         self._project = project
 
-    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:
+    def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
         del progress  # the stage runs in a process of its own; its lines are passed on
         stage = stage_name(step, key)
         code, tail = run_dvc(self._project, "--wait-for-lock", "repro", "--single-item", stage, label=stage)
@@ -60,7 +60,7 @@ class DvcEngine:
             # DVC tells the step's exit code in its last line only.
             transient = any(line.endswith(f"exited with {EXIT_TRANSIENT}") for line in tail)
             raise TransientError(message) if transient else StageFailed(message)
-        return StepReport.load(layout_at(self.root, generated=True).step_report(step.name, key))
+        return StepReport.load(layout_at(self.root, raw_data_from_environment=False).step_report(step.name, key))
 
 
 def make_engine(name: EngineName, config: Config, root: Path | None, project: Path, overridden: bool) -> Engine:
@@ -74,7 +74,7 @@ def make_engine(name: EngineName, config: Config, root: Path | None, project: Pa
     return DvcEngine(project)
 
 
-def stage_name(step: Step, key: Key) -> str:
+def stage_name(step: Step, key: RunKey) -> str:
     """The DVC stage of a step: `train@synthetic_motion-pass_substitution`; generate has no matrix."""
     if step.name == "generate":
         return step.name

@@ -29,17 +29,17 @@ from tasks.reports.publish import publish_report
 from tasks.running.layout import layout_at
 from tasks.running.progress import silent
 from tasks.running.step import Step, StepReport
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 from tasks.running.tracking import track_pipeline
 
-Runner = Callable[[Step, Key], StepReport]
+Runner = Callable[[Step, RunKey], StepReport]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a pipeline run gave for one data set and method."""
 
-    key: Key
+    key: RunKey
     report_path: Path
     verdict: str
     mlflow_run: str | None
@@ -69,7 +69,7 @@ def _retry_transient(_task: Task[..., object], _run: TaskRun, state: State) -> b
 def prefect_runner(engine: Engine, progress: Reporter) -> Runner:
     """Wraps the engine's run in one Prefect task per step."""
 
-    def run(step: Step, key: Key) -> StepReport:
+    def run(step: Step, key: RunKey) -> StepReport:
         policy = POLICY[step.name]
 
         def body() -> StepReport:
@@ -136,15 +136,15 @@ def pipeline(
         audits = chain(prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
     outcomes = []
     for audit in audits:
-        key = Key(audit.dataset, audit.method)
-        layout = layout_at(chosen.root, generated=is_generated(key.dataset))
+        key = RunKey(audit.dataset, audit.method)
+        layout = layout_at(chosen.root, raw_data_from_environment=not is_generated(key.dataset))
         path = publish_report(layout, key)
         show_audit(key, layout.artefact("audit", key), path)
         outcomes.append(Outcome(key, path, str(audit.verdict), run_id))
     return outcomes
 
 
-def show_audit(key: Key, audit: Path, report: Path) -> None:
+def show_audit(key: RunKey, audit: Path, report: Path) -> None:
     """The audit in Prefect's UI: figures of attributes, never of records."""
     name = f"{key}".replace("/", "-").replace("_", "-")
     create_table_artifact(table=audit_rows(audit), key=f"nag-{name}", description=f"NAG per attribute, {key}")

@@ -9,7 +9,7 @@ from pass_core.errors import ConfigError, DataError, StageFailed
 from tasks.config import Config
 from tasks.registry import is_generated
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 
 FILES_ONLY = ("http://", "https://", "file://")
 
@@ -25,7 +25,7 @@ def add_raw_data(project: Path, config: Config, name: str, source: str, push: bo
     if name not in config.dataset or is_generated(name):
         known = ", ".join(known for known in config.dataset if not is_generated(known))
         raise ConfigError(f"data set {name!r}: expected one with a section in params.yaml that is not generated here: {known}")
-    target = Layout(Path("data")).artefact("raw", Key(name))
+    target = Layout(Path("data")).artefact("raw", RunKey(name))
     if not config.dataset[name].needs_raw:
         raise ConfigError(f"dataset.{name}.source: empty it first: a versioned run reads {target}, which DVC has")
     remote = "://" in source

@@ -12,12 +12,12 @@ from pass_core.errors import DataError
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Role = Literal["private", "useful", "hidden"]
+Role = Literal["private", "useful", "general"]
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A finite attribute of a record: private (S), useful (U) or hidden (F, evaluated but never trained on)."""
+    """A finite attribute of a record: private (S), useful (U) or general (F, kept without being named in training)."""
 
     name: str
     classes: tuple[str, ...]

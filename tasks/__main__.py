@@ -49,7 +49,7 @@ def main() -> int:
         key = step.key(arguments.dataset, arguments.method)
         # Raw data of a versioned run are DVC's, whatever PASS_RAW_DATA says: dvc.lock would lie otherwise.
         inside = is_generated(arguments.dataset) or versioned is not None
-        layout = layout_at(arguments.root, generated=inside)
+        layout = layout_at(arguments.root, raw_data_from_environment=not inside)
         engine = "dvc" if "DVC_STAGE" in os.environ else "step"
         with reporter(arguments.quiet) as progress:
             run_step(step, key, config, layout, engine, progress, project)

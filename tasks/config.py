@@ -226,7 +226,7 @@ def _check_datasets(config: Config) -> None:
         if section.reader not in (None, name) and name in discovery.available(tasks.datasets):
             raise ConfigError(f"dataset.{name}.reader: this section has a reader of its own name; rename the section")
         known = discovery.load(tasks.datasets, section.reader or name).DATASET.attribute_names
-        for role in ("private", "useful", "hidden", "kept"):
+        for role in ("private", "useful", "general", "kept"):
             for attribute in getattr(section, role):
                 if known is not None and attribute not in known:
                     raise ConfigError(

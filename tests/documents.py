@@ -69,7 +69,7 @@ def of_many_attributes(document: Document, number: int = 40) -> Document:
             if k < 4
             else f"hidden {k}"
         )
-        changed["attributes"].append(copy.deepcopy(useful) | {"name": name, "role": "hidden", "verdict": None})
+        changed["attributes"].append(copy.deepcopy(useful) | {"name": name, "role": "general", "verdict": None})
         changed["classes"][name] = document["classes"][useful["name"]]
         changed["confusion"][name] = document["confusion"][useful["name"]]
     return changed

@@ -37,7 +37,7 @@ from tasks.reports.publish import publish_report
 from tasks.running.layout import layout_at
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import configure_logging, reporter
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import read_json
 from tasks.storage.parquet import PAYLOAD
@@ -71,7 +71,7 @@ def audit(
     ] = None,
     private: Annotated[Names, typer.Option(help="Column(s) of the originals to be hidden; a,b or repeated.", **PAIR)] = None,
     useful: Annotated[Names, typer.Option(help="Column(s) to be kept.", **PAIR)] = None,
-    hidden: Annotated[Names, typer.Option(help="Column(s) to be looked at, not judged.", **PAIR)] = None,
+    general: Annotated[Names, typer.Option(help="Column(s) to be looked at, not judged.", **PAIR)] = None,
     payload: Annotated[
         Names, typer.Option(help="List column, or number columns such as f_*, of both tables. Default: payload.", **PAIR)
     ] = None,
@@ -88,25 +88,25 @@ def audit(
     """Audit what this pipeline released, somebody else's pair (--original, --protected) or data without labels (--unlabelled)."""
     judged, started = judged_checks(fail_on), time.monotonic()
     of_pair = {
-        "--original": original, "--protected": protected, "--private": private, "--useful": useful, "--hidden": hidden,
+        "--original": original, "--protected": protected, "--private": private, "--useful": useful, "--general": general,
         "--payload": payload, "--shape": shape, "--key": key, "--person": person, "--block": block, "--split": split,
     }  # fmt: skip
     of_pipeline = {"--dataset": dataset, "--method": method, "--root": root, "--engine": engine}
     configure_logging(quiet)
     if unlabelled is not None:
         _refuse(of_pair | {"--engine": engine}, "--unlabelled")
-        of_run = Key(dataset or DATASET, method or METHOD)
+        of_run = RunKey(dataset or DATASET, method or METHOD)
         document, name = _unlabelled(unlabelled, of_run, root, params, settings), unlabelled.stem
     elif original is not None or protected:
         _refuse(of_pipeline, "--original and --protected")
         if original is None or not protected or not private or not useful:
             raise ConfigError("audit: a pair needs --original, --protected, --private and --useful")
-        roles = DatasetConfig(_names(private), _names(useful), _names(hidden))
+        roles = DatasetConfig(_names(private), _names(useful), _names(general))
         columns = PairColumns(roles, _names(payload) or (PAYLOAD,), _shape(shape), key, person, block, split)
         document, name = _pair(original, protected, columns, params, settings, quiet), protected[0].stem
     else:
         _refuse(of_pair | {"--out": out_folder}, "what this pipeline released")
-        _audit_release(Key(dataset or DATASET, method or METHOD), engine, root, params, settings, judged, quiet)
+        _audit_release(RunKey(dataset or DATASET, method or METHOD), engine, root, params, settings, judged, quiet)
         return
     report_path = write_audit(out_folder or Path(f"{name}-audit"), document, time.monotonic() - started)
     _finish(report_path, f"{document['dataset']}/{document['method']}", judged)
@@ -119,7 +119,10 @@ def report(
     root: Annotated[Path, typer.Option("--root", help="Where the run's artefacts lie.")] = Path("data"),
 ) -> None:
     """Write the report of an audit with provenance joined in, and say where it is."""
-    out.print(publish_report(layout_at(root, generated=is_generated(dataset)), Key(dataset, method)), soft_wrap=True)
+    out.print(
+        publish_report(layout_at(root, raw_data_from_environment=not is_generated(dataset)), RunKey(dataset, method)),
+        soft_wrap=True,
+    )
 
 
 @audit_app.command()
@@ -180,7 +183,7 @@ def show_audit(folder: Path, title: str) -> None:
 
 
 def _audit_release(
-    key: Key,
+    key: RunKey,
     engine: EngineName | None,
     root: Path | None,
     params: Path,
@@ -190,7 +193,7 @@ def _audit_release(
 ) -> None:
     chosen, steps = engine_name(engine, root, settings), ["audit", "report"]
     found = run_steps(steps, key.dataset, str(key.method), chosen, root, params, settings, quiet)
-    _finish(publish_report(layout_at(found, generated=is_generated(key.dataset)), key), str(key), judged)
+    _finish(publish_report(layout_at(found, raw_data_from_environment=not is_generated(key.dataset)), key), str(key), judged)
 
 
 def _pair(
@@ -201,9 +204,9 @@ def _pair(
         return audit_pair(original, protected, columns, config.audit, config.seed, progress)
 
 
-def _unlabelled(path: Path, key: Key, root: Path | None, params: Path, settings: list[str] | None) -> dict[str, Any]:
+def _unlabelled(path: Path, key: RunKey, root: Path | None, params: Path, settings: list[str] | None) -> dict[str, Any]:
     config = _config(params, settings).with_names((key.dataset,), (str(key.method),))
-    layout = layout_at(root or params.resolve().parent / "data", generated=is_generated(key.dataset))
+    layout = layout_at(root or params.resolve().parent / "data", raw_data_from_environment=not is_generated(key.dataset))
     with fixed_numerics(config.compute.threads):
         return unlabelled_document(path, key, config, layout)
 

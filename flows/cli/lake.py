@@ -179,7 +179,7 @@ def withdraw_donors(
     state: State = None,
 ) -> None:
     """Make a pool and models without donors who leave, and list published partitions that show them."""
-    before, after = layout_at(root, generated=True), layout_at(to, generated=True)
+    before, after = layout_at(root, raw_data_from_environment=False), layout_at(to, raw_data_from_environment=False)
     section = load_config(params).with_names((dataset,), ()).dataset[dataset]
     gone = withdraw(before, after, dataset, section, ids, "person" if person else "record")
     out.print(f"{len(gone.donors)} donor(s) left; the new pool and {len(gone.models)} model(s) are below {to}.")

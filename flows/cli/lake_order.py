@@ -16,7 +16,7 @@ from tasks.production.request import Request
 from tasks.production.run import Protection
 from tasks.production.versions import TargetFormat, default_state, open_target
 from tasks.running.layout import Layout, layout_at
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 
 EngineName = Literal["local", "ray"]
 
@@ -53,7 +53,7 @@ def prepare(order: Order, progress: Reporter) -> Protection:
     overrides = parse_overrides(list(order.settings))
     if "seed" in overrides:
         raise ConfigError("seed: expected none in production: draws go by the secret key, and a seed can be guessed")
-    key, layout = Key(order.dataset, order.method), layout_at(Path(order.root), generated=True)
+    key, layout = RunKey(order.dataset, order.method), layout_at(Path(order.root), raw_data_from_environment=False)
     config = load_config(params, overrides).with_names((order.dataset,), (order.method,))
     request = Request(
         key=key,
@@ -83,7 +83,7 @@ def _engine(order: Order) -> Engine:
     return LocalEngine(order.workers)
 
 
-def _gate(config: Config, layout: Layout, key: Key) -> AuditGate:
+def _gate(config: Config, layout: Layout, key: RunKey) -> AuditGate:
     return AuditGate(config.audit, config.seed, config.compute.threads, layout, key)
 
 

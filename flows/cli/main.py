@@ -40,7 +40,7 @@ from tasks.config import load_config, parse_overrides
 from tasks.registry import is_generated
 from tasks.running.layout import layout_at
 from tasks.running.progress import configure_logging, reporter
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.running.tracking import tracking_uri
 
 app = typer.Typer(
@@ -210,12 +210,12 @@ def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_ERROR)
 
 
-def _show_places(params: Path, settings: list[str] | None, mlflow_run: str | None, report_path: Path, key: Key) -> None:
+def _show_places(params: Path, settings: list[str] | None, mlflow_run: str | None, report_path: Path, key: RunKey) -> None:
     folder = report_path.parent
     root = folder.parents[2]
     config = load_config(params, parse_overrides(settings or []))
     store = tracking_uri(config.tracking, params.resolve().parent)
-    protected = layout_at(root, generated=True).artefact("protected", key)
+    protected = layout_at(root, raw_data_from_environment=False).artefact("protected", key)
     places = {
         "report": report_path,
         "audit.json": folder / "audit.json",

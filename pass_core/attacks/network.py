@@ -13,7 +13,7 @@ from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.errors import ConfigError
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
 from pass_core.training.loop import OptimiserConfig, minimise
 from pass_core.training.networks import NetworkKind, Widths, build_network
@@ -97,7 +97,7 @@ def train_classifier(
         return {"total": F.cross_entropy(network(features[rows]), labels[rows])}
 
     network.train()
-    minimise(batch_loss, network.state_dict(keep_vars=True), len(labels), config, generator, Run(on_epoch))
+    minimise(batch_loss, network.state_dict(keep_vars=True), len(labels), config, generator, TrainingContext(on_epoch))
 
 
 ATTACK = NetworkAttack()

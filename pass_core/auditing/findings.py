@@ -124,7 +124,7 @@ class AttributeFindings:
     trained_on_released: Estimate | None  # NAG on *originals* of the model that does best among those learnt from releases
     subgroups: tuple[Subgroup, ...]
     side_information: tuple[SideInformation, ...]
-    verdict: Outcome | None  # None for hidden attributes, which are shown but not judged
+    verdict: Outcome | None  # None for general attributes, which are shown but not judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth:
 
 def _judged(row: AttributeFindings, checks: tuple[Check, ...]) -> AttributeFindings:
     """With its own verdict."""
-    if row.role == "hidden":
+    if row.role == "general":
         return row
     failed = any(check.attribute == row.name and not check.passed for check in checks)
     return dataclasses.replace(row, verdict="fail" if failed else "pass")

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from pass_core.channel.substitution import Channel, draw_substitutes, padded_blocks
 from pass_core.data import FloatArray, Records, with_role
 from pass_core.errors import MethodError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig, fit_heads
 from pass_core.training.networks import Widths, build_network
 from pass_core.training.parallel import share_statistics
@@ -70,7 +70,7 @@ class KindChannel:
 
 
 def fit_kind_channel(
-    data: Records, setting: Setting, epsilon: float, training: TrainConfig, rng: np.random.Generator, run: Run
+    data: Records, setting: ReleaseContext, epsilon: float, training: TrainConfig, rng: np.random.Generator, run: TrainingContext
 ) -> KindChannel:
     """Trains the classifier of useful attributes.
 
@@ -92,13 +92,13 @@ def fit_kind_channel(
     return KindChannel(classifier, torch.tensor(widths), donors, epsilon)
 
 
-def fitted_kinds(channel: KindChannel, setting: Setting) -> FittedDonors:
+def fitted_kinds(channel: KindChannel, setting: ReleaseContext) -> FittedDonors:
     """The channel as a protector; what it knows of its donors is saved with it."""
     classifier = {f"classifier.{name}": value for name, value in channel.classifier.state_dict().items()}
     return FittedDonors(channel, setting.pool.features, classifier | {"classes": channel.classes, "donors": channel.donors})
 
 
-def restored_kinds(state: Mapping[str, Tensor], setting: Setting, epsilon: float) -> FittedDonors:
+def restored_kinds(state: Mapping[str, Tensor], setting: ReleaseContext, epsilon: float) -> FittedDonors:
     """The protector again, from its tensors.
 
     Raises:

@@ -12,8 +12,8 @@ from torch import Tensor
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
-from pass_core.methods.base import Setting
-from pass_core.training.context import Run
+from pass_core.methods.base import ReleaseContext
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 CLIP = 3.0  # standard deviations around the mean to which vectors and windows are clipped: a range makes sensitivity finite
@@ -81,17 +81,17 @@ class NoiseMethod(ABC, Generic[ConfigT]):
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: ConfigT,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> "FittedNoise[ConfigT]":
         """Learns the range of values."""
         del setting, training, rng, run
         return FittedNoise(self, ValueRange.learn(data.features), config)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: ConfigT) -> "FittedNoise[ConfigT]":
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: ConfigT) -> "FittedNoise[ConfigT]":
         del setting
         return FittedNoise(self, ValueRange(state["low"].numpy(), state["high"].numpy()), config)
 

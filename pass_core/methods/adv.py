@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from pass_core.data import Records, with_role
 from pass_core.errors import ConfigError
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, class_shares, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, class_shares, total
 from pass_core.methods.adversarial.training import AdversarialMethod
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Adv(AdversarialMethod[AdvConfig]):
     config_type: ClassVar[type[AdvConfig]] = AdvConfig
     useful_stay: ClassVar[bool] = True
 
-    def objective(self, data: Records, setting: Setting, config: AdvConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: AdvConfig) -> GeneratorLoss:
         shares = {a.name: class_shares(data, a).to(setting.device) for a in with_role(setting.attributes, "private")}
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -11,12 +11,12 @@ from torch import Tensor
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import Channel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ReleaseContext:
     """What is fixed before training and known again at release: attributes with roles, donors, device."""
 
     attributes: tuple[Attribute, ...]
@@ -65,13 +65,13 @@ class Method(Protocol):
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: Any,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> Fitted:
         """Learns a protector from labelled training records."""
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: Any) -> Fitted:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: Any) -> Fitted:
         """The fitted protector again, from what `state_dict` gave."""

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from pass_core.data import Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.adversarial.generators import Generator, common_generator
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import SelfStarting
 
 Encoder = Literal["generator", "bdq"]
@@ -101,7 +101,7 @@ class Bdq(AdversarialMethod[BdqConfig]):
     def generator(self, shape: Shape, config: BdqConfig) -> Generator:
         return common_generator(shape) if config.encoder == "generator" else BlurDifferenceQuantise(shape)
 
-    def objective(self, data: Records, setting: Setting, config: BdqConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: BdqConfig) -> GeneratorLoss:
         del data, setting
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -13,9 +13,9 @@ from pass_core.data import FloatArray, Records
 from pass_core.errors import ConfigError
 from pass_core.methods._noise import check_epsilon, laplace
 from pass_core.methods.adversarial.generators import Autoencoder
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig, minimise
 from pass_core.training.networks import drawn_from
 
@@ -75,11 +75,11 @@ class DpImage:
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: DpImageConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> FittedDpImage:
         """Learns to give records back (mean squared error of standardised values), then the range of the short vectors."""
         generator = torch_generator(rng)
@@ -103,7 +103,7 @@ class DpImage:
         device = setting.device
         return FittedDpImage(network, torch.from_numpy(low).to(device), torch.from_numpy(high).to(device), config.epsilon)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: DpImageConfig) -> FittedDpImage:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: DpImageConfig) -> FittedDpImage:
         # The weights drawn here are overwritten at once; any generator does.
         anything = torch.Generator().manual_seed(0)
         network = drawn_from(anything, lambda: Autoencoder(setting.pool.feature_shape, config.latent))

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from pass_core.data import Records, Role
 from pass_core.errors import ConfigError
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 
 # D_max in variances, by a record's dimensions: 1/768 of unit-length HuBERT vectors, half a window's, 0.02 of pixels in [0, 1].
 DISTORTIONS = {1: 1.0, 2: 0.5, 3: 0.25}
@@ -55,7 +55,7 @@ class Gap(AdversarialMethod[GapConfig]):
     config_type: ClassVar[type[GapConfig]] = GapConfig
     needs: ClassVar[tuple[Role, ...]] = ("private",)
 
-    def objective(self, data: Records, setting: Setting, config: GapConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: GapConfig) -> GeneratorLoss:
         del setting
         bound = DISTORTIONS[len(data.feature_shape)] if config.distortion is None else config.distortion
 

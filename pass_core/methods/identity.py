@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from pass_core.data import FloatArray, Records
-from pass_core.methods.base import Setting
-from pass_core.training.context import Run
+from pass_core.methods.base import ReleaseContext
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 
@@ -42,18 +42,18 @@ class Identity:
     def fit(
         self,
         data: Records,  # noqa: ARG002 (nothing is learnt)
-        setting: Setting,  # noqa: ARG002
+        setting: ReleaseContext,  # noqa: ARG002
         config: IdentityConfig,  # noqa: ARG002
         training: TrainConfig,  # noqa: ARG002
         rng: np.random.Generator,  # noqa: ARG002
-        run: Run,  # noqa: ARG002
+        run: TrainingContext,  # noqa: ARG002
     ) -> FittedIdentity:
         return FittedIdentity()
 
     def from_state_dict(
         self,
         state: Mapping[str, Tensor],  # noqa: ARG002
-        setting: Setting,  # noqa: ARG002
+        setting: ReleaseContext,  # noqa: ARG002
         config: IdentityConfig,  # noqa: ARG002
     ) -> FittedIdentity:
         return FittedIdentity()

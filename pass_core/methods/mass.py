@@ -11,9 +11,9 @@ from pass_core.data import Attribute, IntArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.adversarial.contrastive import info_nce
 from pass_core.methods.adversarial.generators import Classifier
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, Players, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, Players, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import network_for
 
 EMBEDDING = 128
@@ -67,7 +67,7 @@ class Mass(AdversarialMethod[MassConfig]):
         embedded = players.ally(records)
         return {"contrast": info_nce(embedded, embedded, config.contrast_temperature)}
 
-    def objective(self, data: Records, setting: Setting, config: MassConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: MassConfig) -> GeneratorLoss:
         """Raises MethodError when the bounds exclude each other on these records."""
         private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
         uncertainty = {a.name: label_entropy(data.labels[a.name]) for a in private + useful}

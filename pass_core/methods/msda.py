@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.generators import Autoencoder, Generator, common_generator
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import vector_mlp
 
 Encoder = Literal["generator", "autoencoder"]
@@ -71,7 +71,7 @@ class Msda(AdversarialMethod[MsdaConfig]):
         told = _read(move, latent)
         return {f"latent_{name}": F.cross_entropy(logits, move.labels[name]) for name, logits in told.items()}
 
-    def objective(self, data: Records, setting: Setting, config: MsdaConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: MsdaConfig) -> GeneratorLoss:
         del data, setting
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -15,10 +15,10 @@ from pass_core.data import Attribute, FloatArray, IntArray, Records, combination
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_losses import bound_constant
 from pass_core.methods._pass_objective import Objective
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.solver import TransportConfig, solve_transport
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import TOTAL, HeldOut
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.training.networks import NetworkKind, build_network
@@ -112,11 +112,11 @@ class PassSubstitution:
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: PassConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> FittedPass:
         """Minimises the preset's objective, by default Σ L_S + λ Σ L_U + μ L_X (eq. 3), over the encoder f and the embeddings g.
 
@@ -173,7 +173,7 @@ class PassSubstitution:
         minimise(batch_loss, learnt, len(data), training, generator, run, validation)
         return _fitted(encoder, donors.detach(), config, setting)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: PassConfig) -> FittedPass:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: PassConfig) -> FittedPass:
         # The weights drawn here are overwritten at once; any generator does.
         encoder = _encoder(config, setting.pool.feature_shape, torch.Generator().manual_seed(0))
         encoder.load_state_dict({name.removeprefix("encoder."): v for name, v in state.items() if name.startswith("encoder.")})
@@ -194,25 +194,32 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
 
 
 def _teacher(
-    data: Records, setting: Setting, config: PassConfig, training: TrainConfig, rng: np.random.Generator, run: Run
+    data: Records,
+    setting: ReleaseContext,
+    config: PassConfig,
+    training: TrainConfig,
+    rng: np.random.Generator,
+    run: TrainingContext,
 ) -> Callable[[Tensor], Tensor]:
     """Transport solved on the same records: record indices -> its rows of P.
 
     It is solved anew when a killed training goes on: it takes minutes where training takes longer, and comes out the same.
     """
-    channel = solve_transport(data, setting, TransportConfig(config.teacher_epsilon), training, rng, Run(world=run.world))
+    channel = solve_transport(
+        data, setting, TransportConfig(config.teacher_epsilon), training, rng, TrainingContext(world=run.world)
+    )
     seen = channel.look_at(torch.from_numpy(data.features).to(setting.device), setting.exclusion)
     return lambda rows: channel.probabilities(seen.rows(rows))
 
 
 def _objective(
     data: Records,
-    setting: Setting,
+    setting: ReleaseContext,
     private: tuple[Attribute, ...],
     useful: tuple[Attribute, ...],
     weights: Weights,
     config: PassConfig,
-    run: Run,
+    run: TrainingContext,
 ) -> Objective:
     for attribute in useful:
         if not np.isin(data.labels[attribute.name], setting.pool.labels[attribute.name]).all():
@@ -235,7 +242,7 @@ def _encoder(config: PassConfig, shape: tuple[int, ...], generator: torch.Genera
     return build_network(config.encoder, shape, config.embedding_size, generator)
 
 
-def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, setting: Setting) -> FittedPass:
+def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, setting: ReleaseContext) -> FittedPass:
     return FittedPass(SubstitutionChannel(encoder.eval(), donors, config.temperature), setting.pool.features)
 
 

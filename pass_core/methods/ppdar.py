@@ -7,9 +7,9 @@ from torch import Tensor
 
 from pass_core.data import Records
 from pass_core.errors import ConfigError
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import Widths
 
 # The first is the probing attack's own; the others are narrower and wider.
@@ -45,7 +45,7 @@ class Ppdar(AdversarialMethod[PpdarConfig]):
     def widths(self, config: PpdarConfig) -> tuple[Widths, ...]:
         return ADVERSARIES[: config.adversaries]
 
-    def objective(self, data: Records, setting: Setting, config: PpdarConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: PpdarConfig) -> GeneratorLoss:
         del data, setting
 
         def terms(move: Move) -> dict[str, Tensor]:

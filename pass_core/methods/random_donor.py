@@ -10,8 +10,8 @@ from torch import Tensor
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
 from pass_core.methods._class_donors import FittedDonors
-from pass_core.methods.base import Setting
-from pass_core.training.context import Run
+from pass_core.methods.base import ReleaseContext
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 
@@ -41,16 +41,16 @@ class RandomDonor:
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: RandomDonorConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> FittedDonors:
         del data, training, rng, run
         return self.from_state_dict({}, setting, config)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: RandomDonorConfig) -> FittedDonors:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: RandomDonorConfig) -> FittedDonors:
         del state, config
         return FittedDonors(UniformChannel(len(setting.pool)), setting.pool.features, {})
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pass_core.data import Records
 from pass_core.methods._class_donors import FittedDonors, fit_kind_channel, fitted_kinds, restored_kinds
-from pass_core.methods.base import Setting
-from pass_core.training.context import Run
+from pass_core.methods.base import ReleaseContext
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 
@@ -29,17 +29,17 @@ class SameClassDonor:
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: SameClassDonorConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> FittedDonors:
         """See `fit_kind_channel`."""
         del config
         return fitted_kinds(fit_kind_channel(data, setting, math.inf, training, rng, run), setting)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: SameClassDonorConfig) -> FittedDonors:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: SameClassDonorConfig) -> FittedDonors:
         del config
         return restored_kinds(state, setting, math.inf)
 

@@ -11,9 +11,9 @@ from pass_core.data import Attribute, Records, Role
 from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.contrastive import nt_xent
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
-from pass_core.methods.adversarial.players import GameConfig, Move, Objective, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import network_for
 
 EMBEDDING = 128
@@ -52,7 +52,7 @@ class Spact(AdversarialMethod[SpactConfig]):
             first, second = _released_views(move)
         return {"contrast": _likeness(move, first, second, config)}
 
-    def objective(self, data: Records, setting: Setting, config: SpactConfig) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
         del data, setting
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -11,10 +11,10 @@ from torch import Tensor
 from pass_core.channel.substitution import draw_substitutes
 from pass_core.data import FloatArray, IntArray, Records, with_role
 from pass_core.errors import MethodError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
 from pass_core.methods.transport.solver import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 
 
@@ -43,16 +43,16 @@ class TransportSubstitution:
     def fit(
         self,
         data: Records,
-        setting: Setting,
+        setting: ReleaseContext,
         config: TransportConfig,
         training: TrainConfig,
         rng: np.random.Generator,
-        run: Run,
+        run: TrainingContext,
     ) -> FittedTransport:
         """See `solve_transport`."""
         return FittedTransport(solve_transport(data, setting, config, training, rng, run), setting.pool.features)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: TransportConfig) -> FittedTransport:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: TransportConfig) -> FittedTransport:
         potentials = state["potentials"]
         if potentials.shape[1] != len(setting.pool):
             raise MethodError(f"the model knows {potentials.shape[1]} donors, the pool has {len(setting.pool)}: retrain")

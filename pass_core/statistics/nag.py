@@ -42,9 +42,9 @@ def nag(protected: float, guess: float, unprotected: float) -> float:
 
 
 def mean_nag(private: Sequence[float], useful_and_hidden: Sequence[float]) -> float:
-    """mNAG (eq. 14): mean NAG of useful and hidden attributes minus mean NAG of private ones."""
+    """mNAG (eq. 14): mean NAG of useful and general attributes minus mean NAG of private ones."""
     if not private or not useful_and_hidden:
-        raise AuditError("mNAG needs at least one private and one useful or hidden attribute")
+        raise AuditError("mNAG needs at least one private and one useful or general attribute")
     return float(np.mean(useful_and_hidden) - np.mean(private))
 
 

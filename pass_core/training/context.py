@@ -15,7 +15,7 @@ def tell_nobody(epoch: Epoch) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingContext:
     """Whom to tell of every epoch, where to go on from, which records to look at instead of learning from them, and
     among which processes this one trains.
     """

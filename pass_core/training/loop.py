@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from pass_core.errors import ConfigError
 from pass_core.training.checkpoints import TrainingState
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.parallel import World
 
@@ -75,7 +75,7 @@ def minimise(
     n_records: int,
     config: OptimiserConfig,
     generator: torch.Generator,
-    run: Run,
+    run: TrainingContext,
     validation: Validation | None = None,
 ) -> None:
     """Changes `learnt` in place to minimise `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
@@ -138,7 +138,7 @@ def fit_heads(
     targets: Sequence[tuple[Tensor, int]],
     config: TrainConfig,
     generator: torch.Generator,
-    run: Run,
+    run: TrainingContext,
 ) -> None:
     """Trains a classifier whose outputs are those of several classifications one beside the other.
 

@@ -28,7 +28,7 @@ def released_columns(
         values, ordered = _numbered(table.column(name), name)
         classes = few_classes(values, ordered, rows[0], at_most)
         shown = tuple(str(k + 1) for k in range(int(classes.max(initial=0)) + 1))
-        attribute = Attribute(f"released {name}" if name in taken else name, shown, "hidden")
+        attribute = Attribute(f"released {name}" if name in taken else name, shown, "general")
         columns.append(ReleasedColumn(attribute, values[rows[0]], values[rows[1]]))
         parts = (_labelled(parts[0], attribute, classes[rows[0]]), _labelled(parts[1], attribute, classes[rows[1]]))
     return tuple(columns), parts

@@ -21,7 +21,7 @@ from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
 from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest, file_digest, read_json
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
@@ -55,7 +55,7 @@ class UnlabelledAudit:
     findings: Unlabelled
 
 
-def read_labelled_audit(layout: Layout, key: Key) -> LabelledAudit:
+def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
     """The last audit of a data set and method; when it was made stands in its provenance."""
     path = layout.artefact("audit", key)
     document = read_audit(path)
@@ -140,7 +140,7 @@ def _reliance(labelled: LabelledAudit, valid_days: int, now: datetime.datetime) 
     )
 
 
-def unlabelled_document(path: Path, key: Key, config: Config, layout: Layout) -> dict[str, Any]:
+def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout) -> dict[str, Any]:
     """The audit of a table or of features without labels: the labelled audit's document, and what was found here instead."""
     dataset, forbid, folder = config.dataset[key.dataset], config.pool.forbid, layout.artefact("features", key)
     attributes = dataset.attributes(TableInfo.load(folder).classes)

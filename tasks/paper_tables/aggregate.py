@@ -9,7 +9,7 @@ from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
 from tasks.paper_tables.cells import CellResult
 from tasks.paper_tables.definition import MNAG, Column, Printed, Source, Table
-from tasks.paper_tables.measure import Told
+from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import Plan, PlannedRow
 from tasks.paper_tables.settings import Roles
 from tasks.paper_tables.store import Store
@@ -95,7 +95,7 @@ def fill(plan: Plan, store: Store) -> FilledTable:
     return FilledTable(plan, tuple(rows), _references(plan, list(results.values())))
 
 
-def seed_nags(told: Sequence[Told], accuracy: Callable[[Told], float | None]) -> list[float] | None:
+def seed_nags(told: Sequence[AttributeScores], accuracy: Callable[[AttributeScores], float | None]) -> list[float] | None:
     """NAG per seed, as a fraction, of the accuracy that is asked for; None where there is none, or nothing to normalise by."""
     try:
         found = [None if (a := accuracy(one)) is None else nag(a, one.guess, one.unprotected) for one in told]
@@ -134,7 +134,7 @@ def _row(table: Table, planned: PlannedRow, results: list[CellResult]) -> Filled
     )
 
 
-def seed_mnags(told: dict[str, list[Told]], columns: Sequence[Column], roles: Roles) -> list[float] | None:
+def seed_mnags(told: dict[str, list[AttributeScores]], columns: Sequence[Column], roles: Roles) -> list[float] | None:
     """mNAG per seed over the attributes that the table shows."""
     shown = [column.attribute for column in columns if column.name != MNAG and column.source == "attacker"]
     nags = {name: seed_nags(told[name], lambda one: one.attacker) for name in shown}
@@ -146,8 +146,8 @@ def seed_mnags(told: dict[str, list[Told]], columns: Sequence[Column], roles: Ro
     return [mean_nag(*sides) for sides in zip(zip(*private, strict=True), zip(*others, strict=True), strict=True)]
 
 
-def _figure(told: list[Told], column: Column) -> Figure | None:
-    sources: dict[Source, Callable[[Told], float | None]] = {
+def _figure(told: list[AttributeScores], column: Column) -> Figure | None:
+    sources: dict[Source, Callable[[AttributeScores], float | None]] = {
         "attacker": lambda one: one.attacker,
         "protector": lambda one: one.protector,
         "un-finetuned": lambda one: one.unfinetuned,
@@ -169,7 +169,7 @@ def _place(values: Sequence[tuple[Role | None, float | None]]) -> Place | None:
     return Place(statistics.mean(private), statistics.mean(others))
 
 
-def _beneath(name: str, told: list[Told]) -> Beneath:
+def _beneath(name: str, told: list[AttributeScores]) -> Beneath:
     exact = seed_nags(told, lambda one: one.exact)
     nats = [one.information for one in told if one.information is not None]
     return Beneath(
@@ -185,14 +185,14 @@ def _references(plan: Plan, results: list[CellResult]) -> tuple[ReferenceRow, ..
     paper = plan.table.the_setup().paper
     columns = [None if c.name == MNAG or c.source != "attacker" else c.attribute for c in plan.table.parsed_columns()]
 
-    def ours(name: str | None, key: Callable[[Told], float]) -> float | None:
+    def ours(name: str | None, key: Callable[[AttributeScores], float]) -> float | None:
         found = [key(result.attributes[name]) for result in results if name and name in result.attributes]
         return 100 * statistics.mean(found) if found else None
 
     def printed(name: str | None, values: dict[str, float]) -> float | None:
         return values.get(name) if name else None
 
-    kinds: list[tuple[str, Callable[[Told], float], dict[str, float]]] = [
+    kinds: list[tuple[str, Callable[[AttributeScores], float], dict[str, float]]] = [
         ("No suppression", lambda told: told.unprotected, dict(paper.unprotected) if paper else {}),
         ("Guessing", lambda told: told.guess, dict(paper.guess) if paper else {}),
     ]

@@ -16,7 +16,7 @@ from typing import Any
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
-from tasks.paper_tables.measure import Told
+from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.settings import ProbeConfig, Roles
 from tasks.storage.code_digest import code_digest
 
@@ -106,7 +106,7 @@ class Cell:
 class CellResult:
     """What a cell gave: figures per attribute, or why there can be none."""
 
-    attributes: dict[str, Told]
+    attributes: dict[str, AttributeScores]
     curves: dict[str, list[float]]  # term of the loss -> its value per epoch
     problem: str | None = None
 

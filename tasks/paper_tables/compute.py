@@ -8,9 +8,9 @@ import pass_core.methods
 from pass_core import discovery
 from pass_core.data import Attribute
 from pass_core.errors import ConfigError, DataError, MethodError
-from pass_core.methods.base import Fitted, Method, Setting
+from pass_core.methods.base import Fitted, Method, ReleaseContext
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
 from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
@@ -60,7 +60,7 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare)
 
 def _fit(
     cell: Cell, features: FeatureSet, table: FeatureTable, attributes: tuple[Attribute, ...], on_epoch: OnEpoch
-) -> tuple[Fitted, Setting]:
+) -> tuple[Fitted, ReleaseContext]:
     """The protector, learnt from the share of the training records that it may know."""
     share, train = cell.training.share, table.rows("train")
     known = learnt_from(train, table.blocks[train], share, stream(cell.seed, "share", cell.dataset))
@@ -72,10 +72,10 @@ def _fit(
         stream(cell.seed, "share", cell.dataset),  # the same half again
         stream(cell.seed, "donors", cell.dataset),
     )
-    setting = Setting(attributes, table.subset(donors), torch.device("cpu"))
+    setting = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
     method: Method = discovery.load(pass_core.methods, cell.method).METHOD
     rng = stream(cell.seed, "fit", cell.dataset, cell.method)
-    return method.fit(table.subset(known), setting, cell.config, cell.training, rng, Run(on_epoch)), setting
+    return method.fit(table.subset(known), setting, cell.config, cell.training, rng, TrainingContext(on_epoch)), setting
 
 
 def _attack_progress(roles: Roles, tell: OnShare) -> Callable[[str], OnEpoch]:

@@ -16,7 +16,7 @@ from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 def compute_control(control: Control, features: FeatureSet, store: Store, tell: OnShare) -> None:
     """Learns the classifier and keeps it."""
     name = control.attribute
-    attribute = Attribute(name, TableInfo.load(features.folder).classes[name], "hidden")
+    attribute = Attribute(name, TableInfo.load(features.folder).classes[name], "general")
     split = split_of(read_features(features.folder, (attribute,)), (attribute,))
     rng = stream(control.seed, "control", control.dataset, name)
     learnt = learn_control(split.train, attribute, control.config, rng, lambda epoch: tell(epoch.number / epoch.total))

@@ -14,7 +14,7 @@ from tasks.paper_tables.cells import FeatureSet
 from tasks.registry import STEPS, is_generated
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLIT, read_folder
@@ -33,7 +33,7 @@ def prepare_features(
     """
     config = _with_attributes(config.with_names((dataset,), config.methods), dataset, attributes)
     layout = _layout(dataset, config, root, project)
-    key = Key(dataset)
+    key = RunKey(dataset)
     if not layout.step_report("extract", key).exists():
         for name in STEPS_TO_FEATURES:
             if name != "generate" or is_generated(dataset):

@@ -37,7 +37,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AttributeScores:
     """Accuracies of one attribute on test records, as fractions."""
 
     guess: float  # the training set's commonest class
@@ -100,7 +100,7 @@ def measure(
     config: ProbeConfig,
     seed: int,
     on_epoch: Callable[[str], OnEpoch],
-) -> dict[str, Told]:
+) -> dict[str, AttributeScores]:
     """Attacks every attribute; `on_epoch(attribute)` listens to its attack."""
     own = fitted.adversaries if isinstance(fitted, Adversarial) else {}
     found = {}
@@ -112,7 +112,7 @@ def measure(
         probe = learn_probe(released, train_labels, attribute.n_classes, control, config, rng, on_epoch(name))
         hits = hits_of(probe.probabilities(released.test), labels)
         adversary = own.get(name)
-        found[name] = Told(
+        found[name] = AttributeScores(
             guess=float((labels == majority_class(train_labels)).mean()),
             unprotected=float(hits_of(control.probabilities(split.test.features), labels).mean()),
             attacker=float(hits.mean()),

@@ -23,7 +23,7 @@ from tasks.paper_tables.plan import Plan
 from tasks.paper_tables.store import Store
 from tasks.running.processes import end_with_parent
 from tasks.running.provenance import describe
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 from tasks.running.tracking import track_pipeline, track_step
 from tasks.storage.files import read_json, storage_errors, write_json
 
@@ -188,7 +188,7 @@ def _record(cell: Cell | Control, bench: Bench) -> None:
     note = bench.store.note(cell)
     known = read_json(note) if note.exists() else describe("bench")
     method = cell.method if isinstance(cell, Cell) else "unprotected"
-    with track_step("bench", Key(cell.dataset, method), bench.tracking, "bench", bench.project) as record:
+    with track_step("bench", RunKey(cell.dataset, method), bench.tracking, "bench", bench.project) as record:
         curves = bench.store.get(cell).curves if isinstance(cell, Cell) else {}
         epochs = tuple(
             Epoch(number + 1, len(values), dict(zip(curves, values, strict=True)))

@@ -9,11 +9,11 @@ from pass_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which attributes are private, useful, hidden."""
+    """Which attributes are private, useful, general."""
 
     private: tuple[str, ...]
     useful: tuple[str, ...]
-    hidden: tuple[str, ...] = ()
+    general: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.private or not self.useful:
@@ -22,11 +22,11 @@ class Roles:
             raise ConfigError("roles: expected every attribute once")
 
     def names(self) -> tuple[str, ...]:
-        return self.private + self.useful + self.hidden
+        return self.private + self.useful + self.general
 
     def of(self, name: str) -> Role:
         """The role of an attribute."""
-        return "private" if name in self.private else "useful" if name in self.useful else "hidden"
+        return "private" if name in self.private else "useful" if name in self.useful else "general"
 
 
 @dataclass(frozen=True, slots=True)

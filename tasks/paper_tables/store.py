@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tasks.paper_tables.cells import Cell, CellResult, Control
-from tasks.paper_tables.measure import Told
+from tasks.paper_tables.measure import AttributeScores
 from tasks.storage.files import read_json, write_json
 
 
@@ -35,7 +35,9 @@ class Store:
 
     def get(self, cell: Cell) -> CellResult:
         raw = read_json(self.path(cell))
-        return CellResult({name: Told(**told) for name, told in raw["attributes"].items()}, raw["curves"], raw["problem"])
+        return CellResult(
+            {name: AttributeScores(**told) for name, told in raw["attributes"].items()}, raw["curves"], raw["problem"]
+        )
 
     def put_control(self, control: Control, network: dict[str, Tensor], accuracy: float) -> None:
         """The network first: a result that has its name is whole."""

@@ -8,10 +8,10 @@ from tasks.paper_tables.plan import Plan
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "–"
-DIRECTIONS = {"private": "↓", "useful": "↑", "hidden": "↑", None: "↑"}
+DIRECTIONS = {"private": "↓", "useful": "↑", "general": "↑", None: "↑"}
 LEGEND = (
     "NAG in per cent, ± the sample standard deviation over seeds, accuracy in brackets; below it the paper's, and ours less the "
-    "paper's. NAG is clipped at 0 for every seed before averaging. mNAG is the mean over useful and hidden attributes less the "
+    "paper's. NAG is clipped at 0 for every seed before averaging. mNAG is the mean over useful and general attributes less the "
     "mean over private ones."
 )
 
@@ -53,7 +53,7 @@ def role_mark(filled: FilledTable, entry: Entry) -> str:
     """`(S)` or `(U)` before a figure where rows differ in roles."""
     if filled.plan.table.roles is not None or entry.role is None:
         return ""
-    return {"private": "(S) ", "useful": "(U) ", "hidden": "(F) "}[entry.role]
+    return {"private": "(S) ", "useful": "(U) ", "general": "(F) "}[entry.role]
 
 
 def caption(plan: Plan) -> list[str]:

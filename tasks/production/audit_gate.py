@@ -20,11 +20,11 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
-from tasks.production.interfaces import Finding, Job, Sample
+from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.sections.audit import AuditConfig
 from tasks.steps.audit import named_attacks
 from tasks.storage.files import rounded
@@ -41,9 +41,9 @@ class AuditGate:
     seed: int
     threads: int
     layout: Layout  # where the champion was trained and audited
-    key: Key
+    key: RunKey
 
-    def judge(self, sample: Sample, job: Job) -> Finding:
+    def judge(self, sample: Sample, job: Job) -> GateResult:
         attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
         with fixed_numerics(self.threads):
             protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
@@ -58,11 +58,11 @@ class AuditGate:
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
         }
-        return Finding(
+        return GateResult(
             findings.verdict, "labelled", len(sample.donors), sample.of, findings.reasons, rounded({"attributes": details})
         )
 
-    def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> Finding:
+    def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> GateResult:
         """Nobody knows these records' classes: what is known is how the same model and pool did on labelled ones."""
         try:
             labelled = read_labelled_audit(self.layout, self.key)
@@ -91,7 +91,7 @@ class AuditGate:
             "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
             "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
         }
-        return Finding(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))
+        return GateResult(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)

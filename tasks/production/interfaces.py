@@ -139,7 +139,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GateResult:
     """What the audit gate says; `details` are plain figures with their intervals."""
 
     verdict: Literal["pass", "fail"]
@@ -153,7 +153,7 @@ class Finding:
 class Gate(Protocol):
     """The audit before publishing: without its pass nothing is published."""
 
-    def judge(self, sample: Sample, job: Job) -> Finding:
+    def judge(self, sample: Sample, job: Job) -> GateResult:
         """Looks at what is about to be published."""
 
 

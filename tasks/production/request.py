@@ -13,7 +13,7 @@ from tasks.production.manifest import Pins, digest_of
 from tasks.production.released_rows import leaving_schema
 from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
 from tasks.steps.extract import load_extractor
 from tasks.storage.files import digest
@@ -25,7 +25,7 @@ from tasks.storage.parquet import TableInfo
 class Request:
     """What is to be protected, with what, and what was decided about it."""
 
-    key: Key
+    key: RunKey
     source: str
     state: Path
     layout: Layout  # where model and pool lie

@@ -16,7 +16,7 @@ from tasks.expectations.suites import load_library
 from tasks.production.checks import check_partitions
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
-from tasks.production.interfaces import Engine, Failure, Finding, Gate, Held, PinnedColumns, Target, Work
+from tasks.production.interfaces import Engine, Failure, Gate, GateResult, Held, PinnedColumns, Target, Work
 from tasks.production.manifest import Manifest, Receipt, to_json
 from tasks.production.plan import Plan, audited_rows, make_plan, refuse_missing
 from tasks.production.receipts import Receipts
@@ -263,9 +263,9 @@ class Protection:
     def _shares(self, staged: Mapping[str, Staged]) -> dict[str, int]:
         return audited_rows({name: one.receipt.rows for name, one in staged.items()}, self.config.protect.audit_records)
 
-    def _audit(self, staged: Mapping[str, Staged]) -> Finding:
+    def _audit(self, staged: Mapping[str, Staged]) -> GateResult:
         if not staged:
-            return Finding("pass", "unlabelled", 0, 0, ())
+            return GateResult("pass", "unlabelled", 0, 0, ())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
         shares = self._shares(staged)
         sample = joined_sample(staged, shares, attributes)
@@ -283,7 +283,7 @@ class Protection:
             self._receipts.save(receipt, staged[name].donors())
         return receipts
 
-    def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Held, finding: Finding) -> Manifest:
+    def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Held, finding: GateResult) -> Manifest:
         before = self._manifest
         gone = plan.missing if self.request.drop_missing else ()
         kept = {name: receipt for name, receipt in (before.partitions if before else {}).items() if name not in gone}

@@ -16,7 +16,7 @@ from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
 from pass_core.methods.base import Withdrawable
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, publish, read_json, staging_folder, storage_errors, write_json
 from tasks.storage.models import describe_model, model_digest
@@ -53,7 +53,7 @@ def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig,
         DataError: somebody named is no donor, or nobody would be left for a useful class; the message names nobody.
         MethodError: a model cannot do without its donors: train it again.
     """
-    key = Key(dataset)
+    key = RunKey(dataset)
     pool = before.artefact("pool", key)
     table, info = read_folder(pool), TableInfo.load(pool)
     left = _positions(table, ids, by)
@@ -65,7 +65,7 @@ def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig,
             raise DataError(
                 f"{len(lost)} class(es) of useful attribute {name!r} would have no donor left: sample a new pool and train"
             )
-    models = sorted(path for path in before.artefact("model", Key(dataset, "*")).parent.glob("*") if path.is_dir())
+    models = sorted(path for path in before.artefact("model", RunKey(dataset, "*")).parent.glob("*") if path.is_dir())
     withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left.tolist()))
     with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:
         write_table(rest, shard_path(staging / "pool", 0))
@@ -75,7 +75,7 @@ def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig,
         for model in models:
             _without(model, staging / model.name, kept, renewed)
         for model in models:
-            publish(staging / model.name, after.artefact("model", Key(dataset, model.name)))
+            publish(staging / model.name, after.artefact("model", RunKey(dataset, model.name)))
         publish(staging / "pool", after.artefact("pool", key))
     return withdrawal
 

@@ -25,7 +25,7 @@ from tasks.production.source import LakeSource
 from tasks.production.staging import DATA, save_receipt, staged_folder
 from tasks.release.protector import donor_units, draw_donors, draw_scope, exclusion_among, order_scope, read_protector
 from tasks.running.numerics import fingerprint, fixed_numerics
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.steps.extract import checked_features, load_extractor
 from tasks.storage.files import file_digest, storage_errors, sync_file
 from tasks.storage.parquet import TableInfo, open_writer
@@ -79,7 +79,7 @@ class Worker:
         self._classes = {a.name: {name: k for k, name in enumerate(a.classes)} for a in attributes}
         self._units = None if job.forbid == "none" else donor_units(self.protector.pool, job.forbid)
         self._numerics = digest_of(fingerprint(device, THREADS))
-        self._key = Key(job.dataset, job.method)
+        self._key = RunKey(job.dataset, job.method)
 
     def protect(self, work: Work) -> Receipt:
         """Leaves a partition staged; its receipt.

@@ -12,8 +12,8 @@ from pass_core.channel.draws import inverse_cdf, keyed_words
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
-from pass_core.methods.base import Fitted, Setting
-from tasks.running.step_io import Key
+from pass_core.methods.base import Fitted, ReleaseContext
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tasks.storage.models import load_model, model_digest
 from tasks.storage.parquet import FEATURES, PERSON, RECORD_ID, FeatureTable, TableInfo, array_of, labels_of, read_folder
@@ -37,12 +37,12 @@ class Protector:
         return channel if channel is None or exclusion is None else ExcludingChannel(channel, exclusion)
 
 
-def draw_scope(key: Key, model: str, forbid: Forbidden) -> tuple[str, ...]:
+def draw_scope(key: RunKey, model: str, forbid: Forbidden) -> tuple[str, ...]:
     """What the draw of a record depends on beside the secret key and the record's id."""
     return (key.dataset, model, *(() if forbid == "none" else (forbid,)))
 
 
-def order_scope(key: Key, model: str, split: str, forbid: Forbidden) -> tuple[str, ...]:
+def order_scope(key: RunKey, model: str, split: str, forbid: Forbidden) -> tuple[str, ...]:
     """What the order of a release depends on: two releases in one order would be two draws of the same records, side by side."""
     return (key.dataset, str(key.method), model, split, *(() if forbid == "none" else (forbid,)))
 
@@ -84,11 +84,13 @@ def draw_donors(
     return donors
 
 
-def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Setting:
+def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> ReleaseContext:
     """The donors as training sees them."""
     info = TableInfo.load(pool)
     table = read_folder(pool, [FEATURES, *(a.name for a in attributes)])
-    return Setting(attributes, Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)), device)
+    return ReleaseContext(
+        attributes, Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)), device
+    )
 
 
 def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Protector:

@@ -13,7 +13,7 @@ from tasks.audits.document import read_audit
 from tasks.reports import curves, intervals, scatter, svg
 from tasks.reports.page import environment
 
-STYLES = (("useful", "square"), ("private", "circle"), ("hidden", "diamond"), ("before", "circle"), ("dim", "square"))
+STYLES = (("useful", "square"), ("private", "circle"), ("general", "diamond"), ("before", "circle"), ("dim", "square"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _nag_rows(attribute: str, members: Sequence[Compared]) -> str:
     rows = []
     for one in members:
         found = one.attribute(attribute)
-        role = found["role"] if found else "hidden"
+        role = found["role"] if found else "general"
         zone = intervals.allowed(role, one.audit["thresholds"]) if found else None
         rows.append(intervals.Row(one.name, role if found else "", found["nag"] if found else None, role, zone))
     return intervals.rows_figure(rows, f"NAG of {attribute} in every audit, with 95 % intervals. {intervals.spoken(rows)}")

@@ -94,7 +94,7 @@ def repeated_draws(linkage: Mapping[str, Any]) -> str:
     numbers = [one["draws"] for one in draws]
     series = [
         Series("record", numbers, [one["record"] for one in draws], linkage["chance"], "private", "circle"),
-        Series("person", numbers, [one["person"] for one in draws], linkage["person_chance"], "hidden", "diamond"),
+        Series("person", numbers, [one["person"] for one in draws], linkage["person_chance"], "general", "diamond"),
     ]
     return growth(series, "draws of the same record", f"Found again among {linkage['gallery']} originals")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, percent_axis, rect, shortened, text, whisker
 
-SHAPES = {"private": "circle", "useful": "square", "hidden": "diamond"}
+SHAPES = {"private": "circle", "useful": "square", "general": "diamond"}
 ROW = 40.0
 MANY = 12  # attributes; of more, those that nobody judges stand apart
 
@@ -83,7 +83,7 @@ def _row(row: Row, scale: Scale, top: float) -> list[str]:
 
 def nag_of_attributes(attributes: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any]) -> str:
     """NAG of every attribute under its worst attack; where they are many, of those that are judged."""
-    judged = [a for a in attributes if a["role"] != "hidden"]
+    judged = [a for a in attributes if a["role"] != "general"]
     attributes = judged if judged and len(attributes) > MANY else attributes
     rows = [Row(a["name"], a["role"], a["nag"], a["role"], allowed(a["role"], thresholds)) for a in attributes]
     return rows_figure(rows, "NAG of every attribute under the worst attack, with 95 % intervals. " + spoken(rows))

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.steps.report import PAGE, write_report
 from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 
-def publish_report(layout: Layout, key: Key) -> Path:
+def publish_report(layout: Layout, key: RunKey) -> Path:
     """Writes the folder for people and returns the report's path; the versioned files stay as they are."""
     provenance = {}
     for step in STEPS.values():

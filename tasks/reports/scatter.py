@@ -77,7 +77,7 @@ def before_against_after(attributes: Sequence[Mapping[str, Any]]) -> str:
         plane.parts.append(line(x, low, x, high, f"s-{a['role']} whisker"))
         plane.parts.append(marker(SHAPES[a["role"]], x, y, f"f-{a['role']}", f"{a['name']} ({a['role']})"))
         points.append((x, y, a["name"]))
-    few = points if len(points) <= 14 else [p for p, a in zip(points, attributes, strict=True) if a["role"] != "hidden"]
+    few = points if len(points) <= 14 else [p for p, a in zip(points, attributes, strict=True) if a["role"] != "general"]
     plane.parts += _labels(few)
     spoken = ", ".join(f"{a['name']} ({a['role']}) NAG {percent(a['nag']['value'])}" for a in attributes[:12])
     return plane.drawn(f"What attacks learn from originals against what they learn from releases: {spoken}.")
@@ -183,7 +183,7 @@ class Rival:
 
 def ours_beside_paper(rivals: Sequence[Rival]) -> str:
     """Mean private NAG (across, small is good) against mean NAG of all others (up, large is good); a line joins the two finds."""
-    plane = _Plane("mean NAG of private attributes", "mean NAG of useful and hidden attributes")
+    plane = _Plane("mean NAG of private attributes", "mean NAG of useful and general attributes")
     points: list[tuple[float, float, str]] = []
     for rival in rivals:
         ours, paper = (None if found is None else (plane.x(found[0]), plane.y(found[1])) for found in (rival.ours, rival.paper))

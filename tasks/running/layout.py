@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 
 # Artefacts that steps read and write; a test keeps dvc.yaml equal to them.
 ARTEFACTS = {
@@ -32,25 +32,25 @@ class Layout:
     root: Path
     raw_root: Path | None = None
 
-    def artefact(self, name: str, key: Key) -> Path:
+    def artefact(self, name: str, key: RunKey) -> Path:
         """The path of an artefact of `ARTEFACTS`."""
         if name == "raw" and self.raw_root is not None:
             return self.raw_root / key.dataset
         return self.root / ARTEFACTS[name].format(dataset=key.dataset, method=key.method)
 
-    def step_report(self, step: str, key: Key) -> Path:
+    def step_report(self, step: str, key: RunKey) -> Path:
         """What a step counted and measured: versioned, the same for the same inputs."""
         return self.root / "reports" / step / f"{key}.json"
 
-    def provenance(self, step: str, key: Key) -> Path:
+    def provenance(self, step: str, key: RunKey) -> Path:
         """When, where and with what a step ran: changes from run to run, never versioned."""
         return self.root / "provenance" / step / f"{key}.json"
 
-    def data_docs(self, step: str, key: Key) -> Path:
+    def data_docs(self, step: str, key: RunKey) -> Path:
         """Great Expectations' pages (they hold times): never versioned."""
         return self.root / "docs" / step / str(key)
 
-    def published(self, key: Key) -> Path:
+    def published(self, key: RunKey) -> Path:
         """What people read: report with provenance joined in, audit.json, provenance.json."""
         return self.root / "published" / str(key)
 
@@ -65,7 +65,7 @@ class Layout:
         return self.root / ".staging"
 
 
-def layout_at(root: Path, generated: bool) -> Layout:
+def layout_at(root: Path, *, raw_data_from_environment: bool) -> Layout:
     """The layout below `root`; raw data that are neither generated nor DVC's lie where PASS_RAW_DATA says, when it is set."""
     elsewhere = os.environ.get("PASS_RAW_DATA")
-    return Layout(root, Path(elsewhere) if elsewhere and not generated else None)
+    return Layout(root, Path(elsewhere) if elsewhere and raw_data_from_environment else None)

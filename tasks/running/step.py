@@ -14,7 +14,7 @@ from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import silent
 from tasks.running.provenance import describe
-from tasks.running.step_io import Key, Reporter, StepIO, StepResult
+from tasks.running.step_io import Reporter, RunKey, StepIO, StepResult
 from tasks.running.tracking import track_step
 from tasks.storage.files import digest, publish, read_json, rounded, staging_folder, storage_errors, write_json
 
@@ -50,17 +50,17 @@ class Step:
     outputs: tuple[str, ...]
     per_method: bool
 
-    def watched(self, key: Key) -> tuple[str, ...]:
+    def watched(self, key: RunKey) -> tuple[str, ...]:
         """The sections for a key: `dataset.{dataset}` filled in."""
         return tuple(section.format(dataset=key.dataset, method=key.method) for section in self.sections)
 
-    def key(self, dataset: str, method: str | None) -> Key:
+    def key(self, dataset: str, method: str | None) -> RunKey:
         """The key of this step for a data set and a method."""
-        return Key(dataset, method if self.per_method else None)
+        return RunKey(dataset, method if self.per_method else None)
 
 
 def run_step(
-    step: Step, key: Key, config: Config, layout: Layout, engine: str, progress: Reporter = silent, store: Path = Path()
+    step: Step, key: RunKey, config: Config, layout: Layout, engine: str, progress: Reporter = silent, store: Path = Path()
 ) -> StepReport:
     """Runs a step; its outputs get their names, each of them whole, only after all of it has succeeded.
 
@@ -116,7 +116,7 @@ def run_step(
     return report
 
 
-def _parameters(step: Step, key: Key, config: Config) -> dict[str, Any]:
+def _parameters(step: Step, key: RunKey, config: Config) -> dict[str, Any]:
     """The parameters this step depends on, flat: `train.epochs` -> 20."""
 
     def flatten(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from pass_core.training.epochs import Epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RunKey:
     """What a step works on: a data set and, for the later steps, a method."""
 
     dataset: str
@@ -34,7 +34,7 @@ class Reporter(Protocol):
 class StepIO:
     """All that a step sees of the outside: where to read, where to write, its random streams, whom to tell."""
 
-    key: Key
+    key: RunKey
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]  # in staging; published when the step has succeeded
     data_docs: Path

@@ -16,7 +16,7 @@ import numpy as np
 from pass_core.errors import TrackingError
 from pass_core.training.epochs import Epoch
 from tasks.config import TrackingConfig
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json
 from tasks.storage.models import describe_model, model_digest
 
@@ -43,7 +43,7 @@ class StepRecord:
 class _MlflowRecord(StepRecord):
     """The active MLflow run."""
 
-    def __init__(self, run_id: str, key: Key) -> None:
+    def __init__(self, run_id: str, key: RunKey) -> None:
         self.run_id = run_id
         self._registered = f"pass-{key}".replace("/", "-")
 
@@ -77,7 +77,7 @@ class _MlflowRecord(StepRecord):
 
 
 @contextlib.contextmanager
-def track_step(name: str, key: Key, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
+def track_step(name: str, key: RunKey, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
     """A run for one step, under the pipeline's run when there is one; failed when the step fails."""
     if not config.enabled:
         yield StepRecord()

@@ -14,9 +14,9 @@ from pass_core import discovery
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
-from pass_core.methods.base import Fitted, Method, Setting
+from pass_core.methods.base import Fitted, Method, ReleaseContext
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
 from pass_core.training.held_out import hold_out, learnt_from
 from pass_core.training.loop import TrainConfig
@@ -45,7 +45,7 @@ class Fitting:
     def attributes(self) -> tuple[Attribute, ...]:
         return self.dataset.attributes(TableInfo.load(self.io.inputs["features"]).classes)
 
-    def setting(self, rank: int = 0) -> Setting:
+    def setting(self, rank: int = 0) -> ReleaseContext:
         """What the method is told; on CUDA every process has a GPU of its own."""
         device = resolve_device(self.device)
         own = torch.device(device.type, rank) if self.processes > 1 and device.type == "cuda" else device
@@ -59,7 +59,7 @@ class Fitting:
         train = features.rows("train")
         return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
 
-    def fit(self, run: Run) -> Fitted:
+    def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""
         features = self.records()
         rows = self.rows(features)
@@ -86,7 +86,7 @@ class Fitting:
         return checkpoint_path(self.io.cache / "training", self.io.inputs, recipe)
 
 
-def fit_together(fitting: Fitting, setting: Setting, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:
+def fit_together(fitting: Fitting, setting: ReleaseContext, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:
     """Learns in several processes; the first one's result is everybody's."""
     folder = fitting.io.outputs["model"].parent
     told_here = dataclasses.replace(fitting, io=dataclasses.replace(fitting.io, progress=silent))  # a bar cannot be handed over
@@ -98,6 +98,6 @@ def fit_together(fitting: Fitting, setting: Setting, checkpoints: FileCheckpoint
 def fit_rank(fitting: Fitting, checkpoints: FileCheckpoints, result: Path, world: World, on_epoch: OnEpoch) -> None:
     """What one of several processes does."""
     first = world.rank == 0
-    fitted = fitting.fit(Run(on_epoch, checkpoints if first else checkpoints.read_only(), world=world))
+    fitted = fitting.fit(TrainingContext(on_epoch, checkpoints if first else checkpoints.read_only(), world=world))
     if first:
         save_file({name: tensor.cpu().contiguous() for name, tensor in fitted.state_dict().items()}, result)

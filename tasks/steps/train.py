@@ -8,7 +8,7 @@ import polars as pl
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
 from pass_core.channel.pool import Forbidden
 from pass_core.devices import Device
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.held_out import TOTAL
 from pass_core.training.loop import TrainConfig, best_epoch
@@ -49,7 +49,9 @@ def train(
 
     checkpoints, setting = FileCheckpoints(fitting.checkpoint(), f"train {io.key}"), fitting.setting()
     alone = processes == 1
-    fitted = fitting.fit(Run(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
+    fitted = (
+        fitting.fit(TrainingContext(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
+    )
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])

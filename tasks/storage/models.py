@@ -14,7 +14,7 @@ import pass_core.methods
 from pass_core import discovery
 from pass_core.data import Attribute, Records
 from pass_core.errors import ChecksumMismatch, DataError
-from pass_core.methods.base import Fitted, Setting
+from pass_core.methods.base import Fitted, ReleaseContext
 from pass_core.training.loop import TrainConfig
 from tasks.storage.files import digest, read_json, write_json
 
@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 def save_model(
-    folder: Path, method: str, config: Any, training: TrainConfig, fitted: Fitted, setting: Setting, pool_digest: str
+    folder: Path, method: str, config: Any, training: TrainConfig, fitted: Fitted, setting: ReleaseContext, pool_digest: str
 ) -> None:
     """Writes model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def save_model(
     )
 
 
-def load_model(folder: Path, setting: Setting, pool_digest: str) -> Fitted:
+def load_model(folder: Path, setting: ReleaseContext, pool_digest: str) -> Fitted:
     """The protector in `folder`; refused when it was trained for another pool, or is damaged."""
     description = describe_model(folder)
     if description["pool_digest"] != pool_digest:
@@ -56,7 +56,7 @@ def load_channel(folder: Path) -> Fitted:
     description = describe_model(folder)
     blank = np.zeros((description["pool_size"], *description["feature_shape"]), dtype=np.float32)
     attributes: tuple[Attribute, ...] = ()
-    return _restore(folder, description, Setting(attributes, Records(blank, {}), torch.device("cpu")))
+    return _restore(folder, description, ReleaseContext(attributes, Records(blank, {}), torch.device("cpu")))
 
 
 def model_digest(folder: Path) -> str:
@@ -72,7 +72,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     return description
 
 
-def _restore(folder: Path, description: dict[str, Any], setting: Setting) -> Fitted:
+def _restore(folder: Path, description: dict[str, Any], setting: ReleaseContext) -> Fitted:
     weights = folder / "model.safetensors"
     method = discovery.load(pass_core.methods, description["method"]).METHOD
     try:

@@ -21,7 +21,7 @@ from pass_core.training.loop import TrainConfig
 from tasks.config import ComputeConfig, load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tests.conftest import PROJECT
 
 CONFIG = load_config(PROJECT / "params.yaml")
@@ -30,18 +30,18 @@ STAGES: dict[str, Any] = yaml.safe_load((PROJECT / "dvc.yaml").read_text())["sta
 WITHOUT_BEHAVIOUR = {"pass_core/errors.py"}
 
 
-def _keys(name: str) -> list[Key]:
+def _keys(name: str) -> list[RunKey]:
     if name == "generate":
-        return [Key("synthetic_motion")]
+        return [RunKey("synthetic_motion")]
     methods = CONFIG.methods if STEPS[name].per_method else (None,)
-    return [Key(dataset, method) for dataset in CONFIG.datasets for method in methods]
+    return [RunKey(dataset, method) for dataset in CONFIG.datasets for method in methods]
 
 
-def _resolve(text: str, key: Key) -> str:
+def _resolve(text: str, key: RunKey) -> str:
     return text.replace("${item.dataset}", key.dataset).replace("${item.method}", str(key.method))
 
 
-def _paths(entries: list[Any], key: Key) -> list[str]:
+def _paths(entries: list[Any], key: RunKey) -> list[str]:
     return [_resolve(entry if isinstance(entry, str) else next(iter(entry)), key) for entry in entries]
 
 
@@ -53,7 +53,7 @@ def test_stages_are_the_steps() -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=str)
-def test_stage_equals_its_step(name: str, key: Key) -> None:
+def test_stage_equals_its_step(name: str, key: RunKey) -> None:
     step, stage, layout = STEPS[name], STAGES[name], Layout(Path("data"))
     command = f"python -m tasks {name} --dataset {key.dataset}" + (f" --method {key.method}" if step.per_method else "")
     assert _resolve(stage["cmd"], key) == command
@@ -68,7 +68,7 @@ def test_stage_equals_its_step(name: str, key: Key) -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=str)
-def test_stage_lists_all_code_it_imports(name: str, key: Key) -> None:
+def test_stage_lists_all_code_it_imports(name: str, key: RunKey) -> None:
     """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
     modules = [f"tasks.steps.{name}"]
     if name == "generate":
@@ -144,7 +144,7 @@ def test_step_reads_only_the_sections_it_declares(name: str) -> None:
         pass
 
     class Refusing:
-        key = Key("synthetic_motion", "pass_substitution")
+        key = RunKey("synthetic_motion", "pass_substitution")
 
         def __getattr__(self, attribute: str) -> Any:
             raise Stop

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tasks.reports.compare import write_comparison
 from tasks.reports.publish import publish_report
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.steps.report import write_report
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_many_attributes, of_many_classes, with_strangers, without_labels
@@ -84,7 +84,7 @@ def visit(browser: Browser) -> Iterator[Callable[..., Opened]]:
 def pages(tiny_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports of every kind, and a comparison."""
     folder, layout = tmp_path_factory.mktemp("pages"), Layout(tiny_root)
-    protected, unprotected = (Key("synthetic_motion", method) for method in ("pass_substitution", "identity"))
+    protected, unprotected = (RunKey("synthetic_motion", method) for method in ("pass_substitution", "identity"))
     document = read_json(layout.artefact("audit", protected))
     passing = with_strangers(document) | {"verdict": "pass", "reasons": []}
     passing["checks"] = [check | {"passed": True} for check in document["checks"]]

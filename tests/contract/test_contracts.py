@@ -16,9 +16,9 @@ from pass_core import discovery
 from pass_core.attacks.base import AttackTask, DonorTable
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tasks.payloads.payload import PAYLOAD_KINDS
 from tasks.sections.dataset import DatasetConfig
@@ -46,16 +46,16 @@ def test_method_keeps_its_contract(name: str, shape: tuple[int, ...]) -> None:
     assert dataclasses.is_dataclass(config)
     data, attributes = _records(shape)
     pool = Records(data.features[:48], {k: v[:48] for k, v in data.labels.items()})
-    setting = Setting(attributes, pool, torch.device("cpu"))
+    setting = ReleaseContext(attributes, pool, torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=48)
-    fitted = method.fit(data, setting, config, training, stream(1, "fit"), Run())
+    fitted = method.fit(data, setting, config, training, stream(1, "fit"), TrainingContext())
     released = fitted.transform(data.features, stream(2, "t"))
     assert released.shape == data.features.shape
     assert released.dtype == np.float32
     assert np.isfinite(released).all()
     restored = method.from_state_dict(fitted.state_dict(), setting, config)
     assert (restored.transform(data.features, stream(2, "t")) == released).all()
-    repeated = method.fit(data, setting, config, training, stream(1, "fit"), Run())
+    repeated = method.fit(data, setting, config, training, stream(1, "fit"), TrainingContext())
     assert (repeated.transform(data.features, stream(2, "t")) == released).all()
     assert fitted.transform(data.features[:1], stream(2, "t")).shape == (1, *shape)
     if fitted.channel is not None:

@@ -13,13 +13,13 @@ import torch
 import pass_core.methods
 from pass_core import discovery
 from pass_core.data import Records
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tests.conftest import PROJECT, run_all, write_params
 
 NAME = "gaussian_noise"
@@ -45,8 +45,8 @@ def test_readme_method_fits_transforms_and_is_restored() -> None:
     assert dataclasses.is_dataclass(method.config_type)
     x = stream(1, "x").normal(0, [1, 3], (500, 2)).astype(np.float32)
     data = Records(x, {})
-    setting = Setting((), data, torch.device("cpu"))
-    fitted = method.fit(data, setting, method.config_type(2.0), TrainConfig(1, 10), stream(1, "fit"), Run())
+    setting = ReleaseContext((), data, torch.device("cpu"))
+    fitted = method.fit(data, setting, method.config_type(2.0), TrainConfig(1, 10), stream(1, "fit"), TrainingContext())
     released = fitted.transform(x, stream(2, "t"))
     assert released.dtype == np.float32
     assert (released - x).std(axis=0) == pytest.approx([2, 6], rel=0.1)
@@ -58,5 +58,5 @@ def test_readme_method_fits_transforms_and_is_restored() -> None:
 def test_readme_method_goes_through_the_pipeline_and_its_audit(tmp_path: Path) -> None:
     params = write_params(tmp_path, methods=[NAME], method={NAME: {"deviations": 0.1}})
     run_all(load_config(params), tmp_path / "root", NAME, upto="audit")
-    audit = json.loads(Layout(tmp_path / "root").artefact("audit", Key("synthetic_motion", NAME)).read_text())
+    audit = json.loads(Layout(tmp_path / "root").artefact("audit", RunKey("synthetic_motion", NAME)).read_text())
     assert audit["verdict"] == "fail"  # a tenth of a deviation hides nothing, and the audit says so

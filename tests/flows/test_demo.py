@@ -8,11 +8,11 @@ from flows.pipeline import chain
 from tasks.config import load_config
 from tasks.running.layout import Layout
 from tasks.running.step import StepReport, run_step
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 
 def test_embedded_data_are_large_enough(demo: Layout) -> None:
-    report = StepReport.load(demo.step_report("ingest", Key("synthetic_motion")))
+    report = StepReport.load(demo.step_report("ingest", RunKey("synthetic_motion")))
     assert report.counts["records"] >= 10_000
     assert report.counts["persons"] >= 20
     assert min(report.counts["train"], report.counts["test"]) > 2_000

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tasks.storage.parquet import shards
 from tests.conftest import PROJECT, TINY, write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 BIN = Path(sys.executable).parent
 
 
@@ -169,7 +169,7 @@ def test_raw_data_are_added_versioned_and_reproduced(repository: Path, tmp_path:
     finally:
         del os.environ["PASS_RAW_DATA"]
         params.write_text(before)
-    records = Layout(repository / "data").artefact("records", Key("motionsense"))
+    records = Layout(repository / "data").artefact("records", RunKey("motionsense"))
     assert [digest(path) for path in shards(records)] == [
         digest(path) for path in shards(Layout(repository / "data").artefact("records", KEY))
     ]

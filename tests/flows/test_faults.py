@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tests.conftest import write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 PROGRAM = str(Path(sys.executable).parent / "pass-pipeline")
 
 

@@ -24,23 +24,23 @@ from tasks.config import Config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import Step, StepReport
-from tasks.running.step_io import Key, Reporter
+from tasks.running.step_io import Reporter, RunKey
 from tasks.storage.files import digest
 from tests.conftest import PROJECT, write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 
 
-def _report(step: Step, key: Key) -> StepReport:
+def _report(step: Step, key: RunKey) -> StepReport:
     return StepReport(step.name, key.dataset, key.method, {}, {}, "pass" if step.name == "audit" else None, {})
 
 
 def test_chain_runs_shared_steps_once_and_in_an_order_the_files_allow() -> None:
-    done: list[tuple[str, Key]] = []
+    done: list[tuple[str, RunKey]] = []
     available: set[Path] = set()
     layout = Layout(Path("data"))
 
-    def run(step: Step, key: Key) -> StepReport:
+    def run(step: Step, key: RunKey) -> StepReport:
         assert {layout.artefact(name, key) for name in step.inputs} <= available, (step.name, key)
         available.update(layout.artefact(name, key) for name in step.outputs)
         done.append((step.name, key))
@@ -54,7 +54,7 @@ def test_chain_runs_shared_steps_once_and_in_an_order_the_files_allow() -> None:
 def test_chain_generates_only_what_is_generated() -> None:
     steps: list[str] = []
 
-    def run(step: Step, key: Key) -> StepReport:
+    def run(step: Step, key: RunKey) -> StepReport:
         steps.append(step.name)
         return _report(step, key)
 
@@ -90,7 +90,7 @@ def test_dvc_engine_takes_no_other_parameters(tiny_config: Config, tmp_path: Pat
         make_engine("dvc", tiny_config, tmp_path, PROJECT, overridden=False)
     assert isinstance(make_engine("dvc", tiny_config, None, PROJECT, overridden=False), DvcEngine)
     assert stage_name(STEPS["train"], KEY) == "train@synthetic_motion-pass_substitution"
-    assert stage_name(STEPS["ingest"], Key("synthetic_motion")) == "ingest@synthetic_motion"
+    assert stage_name(STEPS["ingest"], RunKey("synthetic_motion")) == "ingest@synthetic_motion"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, StageFailed), (75, TransientError)])
@@ -99,7 +99,7 @@ def test_dvc_engine_tells_a_passing_fault_from_a_lasting_one(tmp_path: Path, cod
     (tmp_path / "dvc.yaml").write_text(json.dumps({"stages": {"generate": {"cmd": command, "outs": ["data/raw"]}}}))
     subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], cwd=tmp_path, check=True)
     with pytest.raises(kind, match="stage generate failed: the disk is away") as error:
-        DvcEngine(tmp_path).run(STEPS["generate"], Key("synthetic_motion"), lambda *_: None)
+        DvcEngine(tmp_path).run(STEPS["generate"], RunKey("synthetic_motion"), lambda *_: None)
     assert is_transient(error.value) == (code == 75)
 
 
@@ -115,7 +115,7 @@ def test_interrupted_dvc_engine_ends_its_stage(tmp_path: Path) -> None:
     signal.alarm(15)
     started = time.monotonic()
     with pytest.raises(TimeoutError):
-        DvcEngine(tmp_path).run(STEPS["generate"], Key("synthetic_motion"), lambda *_: None)
+        DvcEngine(tmp_path).run(STEPS["generate"], RunKey("synthetic_motion"), lambda *_: None)
     assert time.monotonic() - started < 100
 
 
@@ -172,7 +172,7 @@ class _Failing:
     def __init__(self, error: Exception, times: int) -> None:
         self.error, self.times, self.calls = error, times, 0
 
-    def run(self, step: Step, key: Key, progress: Reporter) -> StepReport:  # noqa: ARG002 (the engine's interface)
+    def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:  # noqa: ARG002 (the engine's interface)
         self.calls += 1
         if self.calls <= self.times:
             raise self.error

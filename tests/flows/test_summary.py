@@ -6,14 +6,14 @@ import pytest
 
 from flows.cli.summary import audit_markdown, audit_rows
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 
 
 @pytest.mark.parametrize("method", ["pass_substitution", "identity"])
 def test_markdown_tells_verdict_reasons_attributes_and_linkage(method: str, tiny_root: Path) -> None:
-    path = Layout(tiny_root).artefact("audit", Key("synthetic_motion", method))
+    path = Layout(tiny_root).artefact("audit", RunKey("synthetic_motion", method))
     document = read_json(path)
     told = audit_markdown(path, Path("somewhere/report.html"))
     assert told.startswith(f"# synthetic_motion / {method}: {document['verdict'].upper()}\n")
@@ -29,7 +29,7 @@ def test_markdown_tells_verdict_reasons_attributes_and_linkage(method: str, tiny
 
 
 def test_what_was_not_looked_at_is_told(tiny_root: Path, tmp_path: Path) -> None:
-    document = read_json(Layout(tiny_root).artefact("audit", Key("synthetic_motion", "pass_substitution")))
+    document = read_json(Layout(tiny_root).artefact("audit", RunKey("synthetic_motion", "pass_substitution")))
     path = tmp_path / "audit.json"
     write_json(path, without_labels(document))
     assert audit_rows(path) == []
@@ -41,7 +41,7 @@ def test_what_was_not_looked_at_is_told(tiny_root: Path, tmp_path: Path) -> None
 
 
 def test_separators_in_names_do_not_break_the_table(tiny_root: Path, tmp_path: Path) -> None:
-    document = of_many_attributes(read_json(Layout(tiny_root).artefact("audit", Key("synthetic_motion", "pass_substitution"))))
+    document = of_many_attributes(read_json(Layout(tiny_root).artefact("audit", RunKey("synthetic_motion", "pass_substitution"))))
     document["attributes"][0]["name"] = "a|b"
     write_json(tmp_path / "audit.json", document)
     rows = [line for line in audit_markdown(tmp_path / "audit.json", tmp_path).splitlines() if line.startswith("| ")]

@@ -157,7 +157,7 @@ def class_shares(data: Records, attribute: Attribute) -> Tensor:
     return counts / counts.sum()
 
 
-Objective = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum the generator minimises
+GeneratorLoss = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum the generator minimises
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from pass_core.data import Attribute, Records, Role, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier, Generator, common_generator
-from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, Members, Move, Objective, Players, total
-from pass_core.methods.base import Setting
+from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, GeneratorLoss, Members, Move, Players, total
+from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import OptimiserConfig, TrainConfig, minimise
 from pass_core.training.networks import Widths, drawn_from, network_for
 
@@ -37,7 +37,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
     useful_stay: ClassVar[bool] = False  # True: classifiers of useful attributes stay as originals made them
 
     @abstractmethod
-    def objective(self, data: Records, setting: Setting, config: ConfigT) -> Objective:
+    def objective(self, data: Records, setting: ReleaseContext, config: ConfigT) -> GeneratorLoss:
         """What the generator minimises."""
 
     def opponents_loss(self, move: Move, config: ConfigT) -> dict[str, Tensor]:
@@ -71,7 +71,13 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         return (CLASSIFIER,)
 
     def fit(
-        self, data: Records, setting: Setting, config: ConfigT, training: TrainConfig, rng: np.random.Generator, run: Run
+        self,
+        data: Records,
+        setting: ReleaseContext,
+        config: ConfigT,
+        training: TrainConfig,
+        rng: np.random.Generator,
+        run: TrainingContext,
     ) -> FittedGenerator:
         """Plays the game; told per epoch are every term of the generator's loss and every classifier's cross-entropy.
 
@@ -100,7 +106,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator, run)
         return _fitted(players)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: Setting, config: ConfigT) -> FittedGenerator:
+    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: ConfigT) -> FittedGenerator:
         # The weights drawn here are overwritten at once; any generator does.
         anything = torch.Generator().manual_seed(0)
         players = self._players(setting.pool.feature_shape, setting.attributes, config, anything)
@@ -156,7 +162,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         ):
             if epochs:
                 pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)
-                minimise(loss, learnt, len(features), pace, generator, Run())
+                minimise(loss, learnt, len(features), pace, generator, TrainingContext())
 
 
 class _Game(Generic[ConfigT]):
@@ -165,7 +171,7 @@ class _Game(Generic[ConfigT]):
     def __init__(
         self,
         method: AdversarialMethod[ConfigT],
-        objective: Objective,
+        objective: GeneratorLoss,
         players: Players,
         features: Tensor,
         labels: Mapping[str, Tensor],

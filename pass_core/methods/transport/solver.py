@@ -27,11 +27,11 @@ from torch.nn import functional as F
 from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
 from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
 from pass_core.errors import ConfigError, MethodError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.methods.transport.sinkhorn import Scaling, solve_potentials
 from pass_core.randomness import torch_generator
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig, fit_heads
 from pass_core.training.networks import build_network
 from pass_core.training.parallel import share_statistics
@@ -139,7 +139,12 @@ class TransportChannel:
 
 
 def solve_transport(
-    data: Records, setting: Setting, config: TransportConfig, training: TrainConfig, rng: np.random.Generator, run: Run
+    data: Records,
+    setting: ReleaseContext,
+    config: TransportConfig,
+    training: TrainConfig,
+    rng: np.random.Generator,
+    run: TrainingContext,
 ) -> TransportChannel:
     """Trains the classifier, then scales until every private class has the same distribution over donors.
 
@@ -159,7 +164,7 @@ def solve_transport(
     features = torch.from_numpy(data.features).to(setting.device)
     classes = [(combined, n_combinations), *((data.labels[a.name], a.n_classes) for a in useful)]
     targets = [(torch.from_numpy(labels).to(setting.device), width) for labels, width in classes]
-    quiet = Run(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
+    quiet = TrainingContext(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
     fit_heads(classifier, features, targets, training, generator, quiet)
     kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(setting.device)
     space = learn_neighbourhoods(features, kinds, generator)
@@ -185,7 +190,7 @@ def build_classifier(
 
 
 def build_channel(
-    classifier: nn.Module, space: Neighbourhoods, potentials: Tensor, setting: Setting, config: TransportConfig
+    classifier: nn.Module, space: Neighbourhoods, potentials: Tensor, setting: ReleaseContext, config: TransportConfig
 ) -> TransportChannel:
     """The channel with these parts, over the setting's donors."""
     useful = with_role(setting.attributes, "useful")

@@ -20,7 +20,7 @@ ATTRIBUTES = (
     Attribute("s", ("a", "b"), "private"),
     Attribute("t", ("a", "b"), "private"),
     Attribute("u", ("a", "b", "c", "d"), "useful"),
-    Attribute("h", ("a", "b"), "hidden"),
+    Attribute("h", ("a", "b"), "general"),
 )
 ATTACKS = (
     NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig()),

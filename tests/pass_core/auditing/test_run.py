@@ -19,7 +19,7 @@ from tests.pass_core.channels import normalised, part_of_kinds, subject_of_kinds
 
 N = 1500
 ATTRIBUTES = tuple(
-    Attribute(name, ("a", "b"), role) for name, role in (("s", "private"), ("u", "useful"), ("h", "hidden"), ("g", "hidden"))
+    Attribute(name, ("a", "b"), role) for name, role in (("s", "private"), ("u", "useful"), ("h", "general"), ("g", "general"))
 )
 LABELS = np.stack(np.meshgrid(*[np.arange(2)] * 4, indexing="ij"), axis=-1).reshape(-1, 4)
 DONOR_KINDS = np.repeat(np.arange(len(LABELS)), 8)

@@ -19,7 +19,7 @@ def _with_column(
 ) -> Subject:
     """The same with a column `k` that left as it was, given for train and test."""
     train_values, test_values = classes if values is None else values
-    attribute = Attribute("k", tuple(map(str, range(int(max(c.max() for c in classes)) + 1))), "hidden")
+    attribute = Attribute("k", tuple(map(str, range(int(max(c.max() for c in classes)) + 1))), "general")
 
     def labelled(part: Part, labels: IntArray) -> Part:
         return dataclasses.replace(part, records=Records(part.records.features, {**part.records.labels, "k": labels}))

@@ -65,7 +65,7 @@ def test_useful_attributes_are_judged_by_the_near_end(low: float, passed: bool) 
 
 
 def test_hidden_attributes_are_not_judged() -> None:
-    assert _judge(_row("hidden", Estimate(1.0, 1.0, 1.0))) == ()
+    assert _judge(_row("general", Estimate(1.0, 1.0, 1.0))) == ()
 
 
 def test_the_worst_subgroup_is_judged_by_the_near_end() -> None:

@@ -11,10 +11,10 @@ from pass_core.channel.joint_law import channel_law, mutual_information, plug_in
 from pass_core.channel.substitution import BLOCK_ROWS, ExcludingChannel, Exclusion, SubstitutionChannel, log_probabilities
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.pass_substitution import METHOD, PassConfig, Weights
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.loop import TrainConfig, minimise
 from pass_core.training.networks import build_network
@@ -30,13 +30,13 @@ def _planted(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute
     return Records(x, {"s": private.astype(np.int64), "u": useful.astype(np.int64)}), attributes
 
 
-def _fit(epochs: int, seed: int, rng: np.random.Generator) -> tuple[object, Records, Setting, list[Epoch]]:
+def _fit(epochs: int, seed: int, rng: np.random.Generator) -> tuple[object, Records, ReleaseContext, list[Epoch]]:
     data, attributes = _planted(512, rng)
     pool = Records(data.features[:64], {name: v[:64] for name, v in data.labels.items()})
-    setting = Setting(attributes, pool, torch.device("cpu"))
+    setting = ReleaseContext(attributes, pool, torch.device("cpu"))
     seen: list[Epoch] = []
     config = PassConfig(embedding_size=16)
-    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), Run(seen.append))
+    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), TrainingContext(seen.append))
     return fitted, data, setting, seen
 
 
@@ -152,19 +152,19 @@ def _voices(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute,
     x[:, 0] += 2 * labels["s"]
     x[:, 1] += 2 * labels["u"]
     x[:, 2:] += rng.normal(0, 1, (60, 12))[labels["voice"]]
-    classes = {"s": (2, "private"), "u": (2, "useful"), "voice": (60, "hidden")}
+    classes = {"s": (2, "private"), "u": (2, "useful"), "voice": (60, "general")}
     return Records(x, labels), tuple(Attribute(k, tuple(map(str, range(m))), role) for k, (m, role) in classes.items())
 
 
 def test_the_improved_preset_keeps_what_nobody_named(rng: np.random.Generator) -> None:
     """Both hide the private class and keep the useful one; only the improved one keeps the voices."""
     data, attributes = _voices(2000, rng)
-    setting = Setting(attributes, data.subset(np.arange(400)), torch.device("cpu"))
+    setting = ReleaseContext(attributes, data.subset(np.arange(400)), torch.device("cpu"))
     kept = {}
     for preset in ("paper", "improved"):
         told: list[Epoch] = []
         config = PassConfig(preset=preset, embedding_size=32, teacher_epsilon=0.05)
-        fitted = METHOD.fit(data, setting, config, TrainConfig(30, 128, 0.003), stream(1, "fit"), Run(told.append))
+        fitted = METHOD.fit(data, setting, config, TrainConfig(30, 128, 0.003), stream(1, "fit"), TrainingContext(told.append))
         law = channel_law(fitted.channel, data.features, data.labels, attributes, stream(2, "law"))
         assert mutual_information(law.joint["s"]) < 0.06  # of 0.61 that the class has
         assert plug_in_accuracy(law.joint["u"]) > 0.95
@@ -187,12 +187,12 @@ def test_joint_private_hides_what_two_attributes_tell_together(rng: np.random.Ge
     data = Records(x, labels)
     binary = ("0", "1")
     attributes = (Attribute("a", binary, "private"), Attribute("b", binary, "private"), Attribute("u", binary, "useful"))
-    setting = Setting(attributes, data.subset(np.arange(128)), torch.device("cpu"))
-    combined = Attribute("both", ("0", "1", "2", "3"), "hidden")
+    setting = ReleaseContext(attributes, data.subset(np.arange(128)), torch.device("cpu"))
+    combined = Attribute("both", ("0", "1", "2", "3"), "general")
     told = {}
     for joint in (False, True):
         config = PassConfig(temperature=0.1, embedding_size=16, useful_weight=0.5, joint_private=joint)
-        fitted = METHOD.fit(data, setting, config, TrainConfig(60, 256, 0.005), stream(1, "fit"), Run())
+        fitted = METHOD.fit(data, setting, config, TrainConfig(60, 256, 0.005), stream(1, "fit"), TrainingContext())
         law = channel_law(fitted.channel, data.features, labels, (*attributes, combined), stream(2, "law"))
         assert mutual_information(law.joint["a"]) < 0.02
         assert mutual_information(law.joint["b"]) < 0.02
@@ -205,11 +205,11 @@ def test_pass_refuses_a_setting_it_cannot_meet(rng: np.random.Generator) -> None
     data, attributes = _planted(64, rng)
     one_class = data.labels["u"] == 0
     pool = Records(data.features[one_class], {name: v[one_class] for name, v in data.labels.items()})
-    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, Run())
+    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, TrainingContext())
     with pytest.raises(MethodError, match="has no donor"):
-        METHOD.fit(data, Setting(attributes, pool, torch.device("cpu")), *arguments)
+        METHOD.fit(data, ReleaseContext(attributes, pool, torch.device("cpu")), *arguments)
     with pytest.raises(MethodError, match="at least one private and one useful"):
-        METHOD.fit(data, Setting(attributes[:1], data, torch.device("cpu")), *arguments)
+        METHOD.fit(data, ReleaseContext(attributes[:1], data, torch.device("cpu")), *arguments)
 
 
 def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
@@ -222,7 +222,7 @@ def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
         steps.append(float(weight.detach()))
         return {"total": -weight.sum()}  # constant gradient: AdamW moves by the learning rate
 
-    minimise(loss, {"weight": weight}, 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), Run())
+    minimise(loss, {"weight": weight}, 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), TrainingContext())
     assert sizes == [10] * 4
     moves = np.diff([*steps, float(weight.detach())])
     assert moves == pytest.approx([0.1 * 0.5 * (1 + np.cos(np.pi * k / 4)) for k in range(4)], rel=1e-4)
@@ -231,7 +231,14 @@ def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
 def test_divergence_is_told() -> None:
     weight = torch.ones(1, requires_grad=True)
     with pytest.raises(ConfigError, match="diverged in epoch 1"):
-        minimise(lambda _r, _e: {"total": (weight / 0).sum()}, {"w": weight}, 4, TrainConfig(1, 2), torch.Generator(), Run())
+        minimise(
+            lambda _r, _e: {"total": (weight / 0).sum()},
+            {"w": weight},
+            4,
+            TrainConfig(1, 2),
+            torch.Generator(),
+            TrainingContext(),
+        )
 
 
 class _Fixed:

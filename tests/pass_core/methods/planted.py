@@ -6,7 +6,7 @@ import torch
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkConfig
 from pass_core.data import Attribute, IntArray, Records
-from pass_core.methods.base import Fitted, Setting
+from pass_core.methods.base import Fitted, ReleaseContext
 from pass_core.randomness import stream
 
 S = Attribute("s", ("a", "b"), "private")
@@ -29,9 +29,9 @@ def planted(shape: tuple[int, ...], n: int, seed: int = 0) -> Records:
     return Records(x.astype(np.float32), {"s": s, "u": u})
 
 
-def setting_of(data: Records, donors: int = 60, attributes: tuple[Attribute, ...] = (S, U)) -> Setting:
+def setting_of(data: Records, donors: int = 60, attributes: tuple[Attribute, ...] = (S, U)) -> ReleaseContext:
     """The first records are the donors."""
-    return Setting(attributes, data.subset(np.arange(donors)), torch.device("cpu"))
+    return ReleaseContext(attributes, data.subset(np.arange(donors)), torch.device("cpu"))
 
 
 def advantage(predicted: IntArray, labels: IntArray) -> float:

@@ -9,9 +9,9 @@ from pass_core.data import Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import adv, bdq, gap, identity, mass, msda, ppdar, spact
 from pass_core.methods.adversarial.players import FittedGenerator, GameConfig
-from pass_core.methods.base import Adversarial, Method, Setting
+from pass_core.methods.base import Adversarial, Method, ReleaseContext
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World
@@ -34,9 +34,9 @@ OTHERS = {
 }
 
 
-def _fit(name: str, train: Records, training: TrainConfig = TRAINING, run: Run | None = None) -> FittedGenerator:
+def _fit(name: str, train: Records, training: TrainConfig = TRAINING, run: TrainingContext | None = None) -> FittedGenerator:
     method, config = (METHODS | OTHERS)[name]
-    fitted = method.fit(train, setting_of(train), config, training, stream(1, "fit"), run or Run())
+    fitted = method.fit(train, setting_of(train), config, training, stream(1, "fit"), run or TrainingContext())
     assert isinstance(fitted, FittedGenerator)
     assert isinstance(fitted, Adversarial)
     return fitted
@@ -63,7 +63,7 @@ def test_adversary_and_attacker_read_originals() -> None:
     """The control of the test above: without a generator that learns, the same adversary reads the class."""
     train, test = planted(VECTORS, 600), planted(VECTORS, 600, seed=1)
     config = adv.AdvConfig(penalty=0.0)  # nothing asks the generator to hide anything
-    careless = adv.METHOD.fit(train, setting_of(train), config, TRAINING, stream(1, "fit"), Run())
+    careless = adv.METHOD.fit(train, setting_of(train), config, TRAINING, stream(1, "fit"), TrainingContext())
     assert _own_advantage(careless, test) > 0.8
     assert attacker_advantage(identity.FittedIdentity(), train, test, S) > 0.8
 
@@ -72,8 +72,8 @@ def test_spact_uses_no_private_label_and_hides_little() -> None:
     train, test = planted(VECTORS, 600), planted(VECTORS, 600, seed=1)
     method, config = OTHERS["spact"]
     without = Records(train.features, {"u": train.labels["u"]})
-    setting = Setting((U,), without.subset(np.arange(60)), torch.device("cpu"))
-    fitted = method.fit(without, setting, config, TRAINING, stream(1, "fit"), Run())
+    setting = ReleaseContext((U,), without.subset(np.arange(60)), torch.device("cpu"))
+    fitted = method.fit(without, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
     assert isinstance(fitted, FittedGenerator)
     assert not fitted.adversaries
     assert attacker_advantage(fitted, train, test, U) > 0.6
@@ -87,7 +87,7 @@ def test_every_shape_is_released_and_restored(name: str, shape: tuple[int, ...])
         pytest.skip("refused, see below")
     train = planted(shape, 96)
     told: list[Epoch] = []
-    fitted = _fit(name, train, TrainConfig(epochs=1, batch_size=32), Run(told.append))
+    fitted = _fit(name, train, TrainConfig(epochs=1, batch_size=32), TrainingContext(told.append))
     released = fitted.transform(train.features, stream(2, "t"))
     assert released.shape == train.features.shape
     assert np.isfinite(released).all()
@@ -122,7 +122,7 @@ def test_unit_length_vectors_stay_so() -> None:
 def test_ppdar_trains_as_many_adversaries_as_it_says() -> None:
     train = planted(VECTORS, 96)
     method, config = ppdar.METHOD, ppdar.PpdarConfig(adversaries=3)
-    fitted = method.fit(train, setting_of(train), config, TrainConfig(1, 32), stream(1, "fit"), Run())
+    fitted = method.fit(train, setting_of(train), config, TrainConfig(1, 32), stream(1, "fit"), TrainingContext())
     first_layers = [value for name, value in fitted.state_dict().items() if name.endswith("network.0.weight")]
     assert [len(layer) for layer in first_layers] == [512, 256, 384]
     told = fitted.adversaries["s"].probabilities(train.features)
@@ -135,7 +135,7 @@ def test_held_out_records_are_not_learnt_from() -> None:
     changed[64:] += 100
     held_out = np.arange(64, 96)
     released = [
-        _fit("gap", Records(x, train.labels), TrainConfig(1, 32), Run(held_out=held_out)).transform(
+        _fit("gap", Records(x, train.labels), TrainConfig(1, 32), TrainingContext(held_out=held_out)).transform(
             train.features, stream(2, "t")
         )
         for x in (train.features, changed)
@@ -156,16 +156,18 @@ def test_unsuitable_records_are_refused(method: Method, config: GameConfig, shap
     x = stream(1, "x").normal(size=(40, *shape)).astype(np.float32)
     data = Records(x, {"s": np.arange(40) % 2, "u": np.arange(40) % 3})
     with pytest.raises(MethodError, match=message):
-        method.fit(data, setting_of(data, 20), config, TrainConfig(1, 20), stream(1, "fit"), Run())
+        method.fit(data, setting_of(data, 20), config, TrainConfig(1, 20), stream(1, "fit"), TrainingContext())
 
 
 def test_missing_roles_and_several_processes_are_refused() -> None:
     train = planted(VECTORS, 96)
     for attributes, role in (((S,), "useful"), ((U,), "private")):
         with pytest.raises(MethodError, match=f"at least one {role} attribute"):
-            adv.METHOD.fit(train, setting_of(train, attributes=attributes), adv.AdvConfig(), TRAINING, stream(1, "fit"), Run())
+            adv.METHOD.fit(
+                train, setting_of(train, attributes=attributes), adv.AdvConfig(), TRAINING, stream(1, "fit"), TrainingContext()
+            )
     with pytest.raises(MethodError, match=r"compute\.processes"):
-        _fit("adv", train, run=Run(world=World(0, 2)))
+        _fit("adv", train, run=TrainingContext(world=World(0, 2)))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import random_donor, randomised_response, same_class_donor
 from pass_core.methods._class_donors import FittedDonors
-from pass_core.methods.base import Method, Setting
+from pass_core.methods.base import Method, ReleaseContext
 from pass_core.methods.identity import FittedIdentity
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tests.pass_core.methods.planted import S, U, attacker_advantage, planted, setting_of
 
@@ -25,8 +25,8 @@ TRAIN, TEST = planted(SHAPE, 600), planted(SHAPE, 600, seed=1)
 TRAINING = TrainConfig(epochs=15, batch_size=64, learning_rate=0.003)
 
 
-def _fit(method: Method, config: object, setting: Setting | None = None) -> FittedDonors:
-    fitted = method.fit(TRAIN, setting or setting_of(TRAIN), config, TRAINING, stream(1, "fit"), Run())
+def _fit(method: Method, config: object, setting: ReleaseContext | None = None) -> FittedDonors:
+    fitted = method.fit(TRAIN, setting or setting_of(TRAIN), config, TRAINING, stream(1, "fit"), TrainingContext())
     assert isinstance(fitted, FittedDonors)
     return fitted
 
@@ -82,7 +82,7 @@ def test_several_useful_attributes_are_kept_together() -> None:
     rows = np.flatnonzero(~((data.labels["u"] == 2) & (v == 1)))[:80]  # the pool has no donor of that combination
     setting = dataclasses.replace(setting_of(data, attributes=(S, U, second)), pool=data.subset(rows))
     fitted = same_class_donor.METHOD.fit(
-        data, setting, same_class_donor.SameClassDonorConfig(), TRAINING, stream(1, "fit"), Run()
+        data, setting, same_class_donor.SameClassDonorConfig(), TRAINING, stream(1, "fit"), TrainingContext()
     )
     pool = setting.pool.labels
     for block, probabilities in fitted.channel.blocks(x):

@@ -14,7 +14,7 @@ from pass_core.methods import adv, bdq, gap, mass, msda, ppdar, spact
 from pass_core.methods.adversarial.contrastive import info_nce, nt_xent
 from pass_core.methods.adversarial.generators import Generator
 from pass_core.methods.adversarial.players import GameConfig, Members, Move, Players
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import drawn_from
 
 # Records are their own logits: classifiers are identities, and nothing is hidden in a network.
@@ -24,7 +24,7 @@ PRIVATE = [[0.0, 1.0], [3.0, 0.0], [0.2, 0.1]]  # what the adversary of s says
 S_LABELS, U_LABELS = [1, 0, 1], [0, 1, 1]
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b"), "useful"))
 DATA = Records(np.array(ORIGINAL, dtype=np.float32), {"s": np.array(S_LABELS), "u": np.array(U_LABELS)})
-SETTING = Setting(ATTRIBUTES, DATA, torch.device("cpu"))
+SETTING = ReleaseContext(ATTRIBUTES, DATA, torch.device("cpu"))
 Rows = Sequence[Sequence[float]]
 
 

@@ -10,11 +10,11 @@ from pass_core.channel.joint_law import channel_law, mutual_information, rule_ac
 from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
 from pass_core.errors import ConfigError, MethodError
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.methods.transport_substitution import METHOD, FittedTransport
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.loop import TrainConfig
 
@@ -36,19 +36,19 @@ def _data(n: int, seed: int, shape: tuple[int, ...] = (12,)) -> Records:
 ATTRIBUTES = (
     Attribute("s", ("a", "b"), "private"),
     Attribute("u", ("a", "b", "c"), "useful"),
-    Attribute("style", ("a", "b", "c", "d"), "hidden"),
+    Attribute("style", ("a", "b", "c", "d"), "general"),
 )
 
 
-def _setting(data: Records, donors: int = 200) -> Setting:
-    return Setting(
+def _setting(data: Records, donors: int = 200) -> ReleaseContext:
+    return ReleaseContext(
         ATTRIBUTES, Records(data.features[:donors], {k: v[:donors] for k, v in data.labels.items()}), torch.device("cpu")
     )
 
 
 def _fit(data: Records, config: TransportConfig, told: list[Epoch] | None = None) -> FittedTransport:
     epochs: list[Epoch] = [] if told is None else told
-    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), Run(epochs.append))
+    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), TrainingContext(epochs.append))
 
 
 def _laws(fitted: FittedTransport, train: Records, test: Records) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -111,9 +111,9 @@ def test_several_private_attributes_are_hidden_together() -> None:
     """Also a combination: each attribute alone could be hidden while the two together tell."""
     train = _data(1500, 1)
     second = Attribute("style", ("a", "b", "c", "d"), "private")
-    setting = Setting((ATTRIBUTES[0], second, ATTRIBUTES[1]), _setting(train).pool, torch.device("cpu"))
+    setting = ReleaseContext((ATTRIBUTES[0], second, ATTRIBUTES[1]), _setting(train).pool, torch.device("cpu"))
     config = TransportConfig(epsilon=0.1, rounds=200, tolerance=0.001)
-    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), Run())
+    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
     both = combinations([train.labels["s"], train.labels["style"]])
     joined = Attribute("both", tuple("abcdefgh"), "private")
     law = channel_law(fitted.channel, train.features, {"both": both}, (joined,), stream(2, "law"))
@@ -158,7 +158,7 @@ def test_potentials_are_solved_for_the_rule_of_the_release(solved_with_the_rule:
     exclusion = Exclusion(persons, persons[:200])
     setting = dataclasses.replace(_setting(train), exclusion=exclusion if solved_with_the_rule else None)
     config = TransportConfig(epsilon=0.02, rounds=200, tolerance=0.003)
-    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), Run())
+    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
     channel = ExcludingChannel(fitted.channel, exclusion)
     law = channel_law(channel, train.features, train.labels, ATTRIBUTES, stream(2, "law"))
     assert (mutual_information(law.joint["s"]) <= 0.002) == solved_with_the_rule
@@ -168,7 +168,7 @@ def test_a_rule_that_leaves_no_donor_is_refused() -> None:
     train = _data(50, 1)
     setting = dataclasses.replace(_setting(train, 5), exclusion=Exclusion(np.zeros(50, np.int64), np.zeros(5, np.int64)))
     with pytest.raises(MethodError, match="without any donor"):
-        METHOD.fit(train, setting, TransportConfig(), TrainConfig(1, 16), stream(1, "fit"), Run())
+        METHOD.fit(train, setting, TransportConfig(), TrainConfig(1, 16), stream(1, "fit"), TrainingContext())
 
 
 def fitted_labels(train: Records) -> IntArray:
@@ -182,6 +182,6 @@ def test_settings_and_roles_are_checked() -> None:
     with pytest.raises(ConfigError, match="rounds: expected at least 1"):
         TransportConfig(rounds=0)
     data = _data(100, 1)
-    setting = Setting(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
+    setting = ReleaseContext(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
     with pytest.raises(MethodError, match="at least one private and one useful"):
-        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), Run())
+        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), TrainingContext())

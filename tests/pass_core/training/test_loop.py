@@ -17,13 +17,13 @@ from pass_core.errors import ConfigError, DataError
 from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
 from pass_core.methods.adv import AdvConfig
-from pass_core.methods.base import Method, Setting
+from pass_core.methods.base import Method, ReleaseContext
 from pass_core.methods.gap import GapConfig
 from pass_core.methods.mass import MassConfig
 from pass_core.methods.pass_substitution import FittedPass, PassConfig
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
-from pass_core.training.context import Run
+from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.held_out import TOTAL, hold_out
 from pass_core.training.loop import TrainConfig, best_epoch, encoder_precision
@@ -74,11 +74,15 @@ METHODS = [
 @pytest.mark.parametrize("shape", [(6,), (2, 16)], ids=["mlp", "cnn"])
 def test_stopped_training_ends_at_the_same_bits(method: Method, config: object, shape: tuple[int, ...]) -> None:
     data = _records(150, shape)
-    setting = Setting(ATTRIBUTES, Records(data.features[:30], {k: v[:30] for k, v in data.labels.items()}), torch.device("cpu"))
+    setting = ReleaseContext(
+        ATTRIBUTES, Records(data.features[:30], {k: v[:30] for k, v in data.labels.items()}), torch.device("cpu")
+    )
 
     def fit(checkpoints: Remembering) -> tuple[dict[str, Tensor], list[Epoch]]:
         told: list[Epoch] = []
-        fitted = method.fit(data, setting, config, TrainConfig(7, 32, 0.005), stream(1, "fit"), Run(told.append, checkpoints))
+        fitted = method.fit(
+            data, setting, config, TrainConfig(7, 32, 0.005), stream(1, "fit"), TrainingContext(told.append, checkpoints)
+        )
         return fitted.state_dict(), told
 
     expected, curves = fit(Remembering(99))
@@ -104,13 +108,13 @@ def test_stopped_training_ends_at_the_same_bits(method: Method, config: object, 
         assert not all(torch.equal(elsewhere[name], expected[name]) for name in expected)
 
 
-def _split(n: int = 400, shape: tuple[int, ...] = (6,)) -> tuple[Records, Setting]:
+def _split(n: int = 400, shape: tuple[int, ...] = (6,)) -> tuple[Records, ReleaseContext]:
     data = _records(n, shape)
-    return data, Setting(ATTRIBUTES, data.subset(np.arange(60)), torch.device("cpu"))
+    return data, ReleaseContext(ATTRIBUTES, data.subset(np.arange(60)), torch.device("cpu"))
 
 
 def _fit_pass(
-    data: Records, setting: Setting, training: TrainConfig, run: Run, config: PassConfig | None = None
+    data: Records, setting: ReleaseContext, training: TrainConfig, run: TrainingContext, config: PassConfig | None = None
 ) -> tuple[FittedPass, list[Epoch]]:
     told: list[Epoch] = []
     run = dataclasses.replace(run, on_epoch=told.append)
@@ -124,21 +128,21 @@ HELD_OUT = np.arange(300, 400)
 def test_held_out_records_are_not_trained_on() -> None:
     data, setting = _split()
     training = TrainConfig(3, 32, 0.005)
-    fitted, told = _fit_pass(data, setting, training, Run(held_out=HELD_OUT))
+    fitted, told = _fit_pass(data, setting, training, TrainingContext(held_out=HELD_OUT))
     blank = data.features.copy()
     blank[HELD_OUT] = 99
-    changed, told_otherwise = _fit_pass(Records(blank, data.labels), setting, training, Run(held_out=HELD_OUT))
+    changed, told_otherwise = _fit_pass(Records(blank, data.labels), setting, training, TrainingContext(held_out=HELD_OUT))
     assert all(torch.equal(a, b) for a, b in zip(fitted.state_dict().values(), changed.state_dict().values(), strict=True))
     assert told[-1].terms["total"] == told_otherwise[-1].terms["total"]
     assert told[-1].terms[TOTAL] != told_otherwise[-1].terms[TOTAL]
-    trained_on, _ = _fit_pass(Records(blank, data.labels), setting, training, Run())  # the control
+    trained_on, _ = _fit_pass(Records(blank, data.labels), setting, training, TrainingContext())  # the control
     assert not torch.equal(trained_on.state_dict()["donors"], fitted.state_dict()["donors"])
 
 
 def test_figures_are_those_of_the_released_channel() -> None:
     data, setting = _split()
     config = PassConfig(embedding_size=8)
-    fitted, told = _fit_pass(data, setting, TrainConfig(25, 32, 0.005), Run(held_out=HELD_OUT), config)
+    fitted, told = _fit_pass(data, setting, TrainConfig(25, 32, 0.005), TrainingContext(held_out=HELD_OUT), config)
     held = data.subset(HELD_OUT)
     law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, stream(1, "law"))
     terms = told[-1].terms
@@ -177,7 +181,7 @@ def test_impatient_training_keeps_the_best_epoch_also_when_it_goes_on() -> None:
     """A learning rate far too high: the held-out figure turns worse, and training must go back to before."""
     data, setting = _split()
     training = TrainConfig(40, 32, 0.05, patience=3)
-    fitted, told = _fit_pass(data, setting, training, Run(held_out=HELD_OUT))
+    fitted, told = _fit_pass(data, setting, training, TrainingContext(held_out=HELD_OUT))
     watched = [epoch.terms[TOTAL] for epoch in told]
     best = best_epoch(watched)
     assert len(told) == best + 3 < 40
@@ -189,8 +193,10 @@ def test_impatient_training_keeps_the_best_epoch_also_when_it_goes_on() -> None:
     for stop_after in (best - 1, best + 1, best + 3):
         killed = Remembering(stop_after)
         with contextlib.suppress(Killed):
-            _fit_pass(data, setting, training, Run(checkpoints=killed, held_out=HELD_OUT))
-        again, told_again = _fit_pass(data, setting, training, Run(checkpoints=Remembering(99, killed.kept), held_out=HELD_OUT))
+            _fit_pass(data, setting, training, TrainingContext(checkpoints=killed, held_out=HELD_OUT))
+        again, told_again = _fit_pass(
+            data, setting, training, TrainingContext(checkpoints=Remembering(99, killed.kept), held_out=HELD_OUT)
+        )
         assert told_again == told
         assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), fitted.state_dict().values(), strict=True))
 
@@ -209,8 +215,8 @@ def test_settings_of_validation_are_checked() -> None:
 @pytest.mark.parametrize("shape", [(6,), (2, 16)], ids=["mlp", "cnn"])
 def test_encoder_in_bfloat16_learns_and_gives_float32(shape: tuple[int, ...]) -> None:
     data, setting = _split(shape=shape)
-    plain, _ = _fit_pass(data, setting, TrainConfig(15, 32, 0.005), Run())
-    fitted, told = _fit_pass(data, setting, TrainConfig(15, 32, 0.005, amp=True), Run())
+    plain, _ = _fit_pass(data, setting, TrainConfig(15, 32, 0.005), TrainingContext())
+    fitted, told = _fit_pass(data, setting, TrainConfig(15, 32, 0.005, amp=True), TrainingContext())
     assert all(np.isfinite(list(epoch.terms.values())).all() for epoch in told)
     assert told[-1].terms["total"] < told[0].terms["total"] - 0.3
     state = fitted.state_dict()
@@ -225,7 +231,7 @@ def test_cold_channel_stays_finite_over_two_thousand_epochs() -> None:
     """τ = 0.01 in float32, long after the channel has saturated."""
     data, setting = _split(96)
     config = PassConfig(temperature=0.01, embedding_size=8, encoder="face_head")
-    fitted, told = _fit_pass(data, setting, TrainConfig(2000, 96, 0.01), Run(), config)
+    fitted, told = _fit_pass(data, setting, TrainConfig(2000, 96, 0.01), TrainingContext(), config)
     assert len(told) == 2000
     assert np.isfinite([list(epoch.terms.values()) for epoch in told]).all()
     assert all(torch.isfinite(tensor).all() for tensor in fitted.state_dict().values())

@@ -14,11 +14,11 @@ from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
-from pass_core.methods.base import Setting
+from pass_core.methods.base import ReleaseContext
 from pass_core.methods.pass_substitution import PassConfig
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
-from pass_core.training.context import Run, tell_nobody
+from pass_core.training.context import TrainingContext, tell_nobody
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World, share_statistics
@@ -31,17 +31,17 @@ METHODS = {
 }
 
 
-def _fit(name: str, shape: tuple[int, ...], run: Run) -> dict[str, Tensor]:
+def _fit(name: str, shape: tuple[int, ...], run: TrainingContext) -> dict[str, Tensor]:
     rng = stream(4, "parallel")
     labels = {"s": rng.integers(0, 2, 150), "u": np.arange(150) % 3}
     data = Records(rng.normal(size=(150, *shape)).astype(np.float32), labels)
-    setting = Setting(ATTRIBUTES, data.subset(np.arange(30)), torch.device("cpu"))
+    setting = ReleaseContext(ATTRIBUTES, data.subset(np.arange(30)), torch.device("cpu"))
     method, config = METHODS[name]
     return method.fit(data, setting, config, TrainConfig(3, 32, 0.001), stream(1, "fit"), run).state_dict()
 
 
 def _fit_rank(name: str, shape: tuple[int, ...], folder: Path, world: World, on_epoch: OnEpoch) -> None:
-    run = Run(on_epoch, held_out=np.arange(140, 150), world=world)
+    run = TrainingContext(on_epoch, held_out=np.arange(140, 150), world=world)
     save_file({k: v.contiguous() for k, v in _fit(name, shape, run).items()}, folder / f"rank {world.rank}")
 
 
@@ -59,7 +59,7 @@ def test_two_processes_learn_what_one_learns(name: str, shape: tuple[int, ...], 
     ours, other = load_file(tmp_path / "rank 0"), load_file(tmp_path / "rank 1")
     assert all(torch.equal(ours[k], other[k]) for k in ours)
     alone: list[Epoch] = []
-    expected = _fit(name, shape, Run(alone.append, held_out=np.arange(140, 150)))
+    expected = _fit(name, shape, TrainingContext(alone.append, held_out=np.arange(140, 150)))
     assert ours.keys() == expected.keys()
     for k in expected:
         # Batch norm takes away what a bias before it adds: its gradient is rounding noise, which AdamW makes steps of.
@@ -133,7 +133,7 @@ def test_failure_of_one_process_ends_all_with_its_own_error(tmp_path: Path) -> N
 
 def test_batches_must_divide_among_processes() -> None:
     with pytest.raises(ConfigError, match=r"batch_size: expected a multiple of compute.processes \(3\), found 32"):
-        _fit("pass", (6,), Run(world=World(0, 3)))
+        _fit("pass", (6,), TrainingContext(world=World(0, 3)))
 
 
 def test_alone_nothing_is_replaced() -> None:

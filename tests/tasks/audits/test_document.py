@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from tasks.audits.document import schema
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json
 from tests.conftest import PROJECT
 from tests.documents import SHAPES
@@ -18,7 +18,7 @@ METHODS = ("pass_substitution", "identity")
 
 
 def _document(root: Path, method: str) -> dict[str, Any]:
-    document: dict[str, Any] = read_json(Layout(root).artefact("audit", Key("synthetic_motion", method)))
+    document: dict[str, Any] = read_json(Layout(root).artefact("audit", RunKey("synthetic_motion", method)))
     return document
 
 

@@ -26,7 +26,7 @@ from tasks.storage.files import write_json
 from tests.media import picture
 
 N = 6000
-ROLES = DatasetConfig(private=("s", "t"), useful=("u",), hidden=("h",))
+ROLES = DatasetConfig(private=("s", "t"), useful=("u",), general=("h",))
 CONFIG = AuditConfig(
     attacks={
         "logistic_regression": logistic_regression.LogisticRegressionConfig(),

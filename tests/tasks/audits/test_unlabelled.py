@@ -29,12 +29,12 @@ from tasks.registry import STEPS
 from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest, read_json, write_json
 from tasks.storage.parquet import FEATURES, TableInfo, array_of, read_features, read_folder, shard_path, write_table
 from tests.conftest import TINY, run_all, write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 LENIENT = {
     name: {"value": value, "reason": "three tiny epochs protect nothing; what is tested is the gate"}
     for name, value in (

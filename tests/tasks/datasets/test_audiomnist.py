@@ -14,7 +14,7 @@ from tasks.datasets.audiomnist import AudioMnistConfig
 from tests.media import sound
 from tests.readers import read_everything
 
-ROLES: dict[str, Any] = {"private": ("gender",), "useful": ("digit",), "hidden": ("accent", "age", "id")}
+ROLES: dict[str, Any] = {"private": ("gender",), "useful": ("digit",), "general": ("accent", "age", "id")}
 META = {
     "01": {"accent": "german", "age": 30, "gender": "male"},
     "02": {"accent": "German", "age": "25", "gender": "female"},
@@ -66,7 +66,7 @@ def test_split_repeats_by_seed_and_moves_with_it(raw: Path) -> None:
 
 
 def test_split_by_speaker_keeps_people_apart(raw: Path) -> None:
-    roles = ROLES | {"hidden": ("accent",)}
+    roles = ROLES | {"general": ("accent",)}
     records, _, _ = read_everything("audiomnist", raw, **roles, split="speakers")
     of = {split: {p for p, s in zip(records.persons, records.splits, strict=True) if s == split} for split in ("train", "test")}
     assert not of["train"] & of["test"]

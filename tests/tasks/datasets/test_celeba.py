@@ -12,7 +12,7 @@ from tasks.datasets.celeba import ATTRIBUTES
 from tests.media import picture
 from tests.readers import read_everything
 
-ROLES: dict[str, Any] = {"private": ("Male",), "useful": ("Smiling", "Young"), "hidden": ("Bald",)}
+ROLES: dict[str, Any] = {"private": ("Male",), "useful": ("Smiling", "Young"), "general": ("Bald",)}
 N = 30
 
 

@@ -9,7 +9,7 @@ from pass_core.attacks.network import NetworkConfig
 from tasks.paper_tables.aggregate import FilledTable, fill, seed_nags, summarise
 from tasks.paper_tables.cells import CellResult, FeatureSet
 from tasks.paper_tables.definition import Row, Table, load_table
-from tasks.paper_tables.measure import Told
+from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import make_plan
 from tasks.paper_tables.settings import Roles
 from tasks.paper_tables.store import Store
@@ -18,11 +18,11 @@ from tests.tasks.paper_tables.tiny import write_table
 GUESS, UNPROTECTED = 0.5, 0.9
 
 
-def _told(attacker: float, **changes: float | None) -> Told:
-    return dataclasses.replace(Told(GUESS, UNPROTECTED, attacker, 0.5, 0.7, None, None, None), **changes)  # type: ignore[arg-type]
+def _told(attacker: float, **changes: float | None) -> AttributeScores:
+    return dataclasses.replace(AttributeScores(GUESS, UNPROTECTED, attacker, 0.5, 0.7, None, None, None), **changes)  # type: ignore[arg-type]
 
 
-def _filled(tmp_path: Path, seeds: list[dict[str, Told]], problem: str | None = None) -> FilledTable:
+def _filled(tmp_path: Path, seeds: list[dict[str, AttributeScores]], problem: str | None = None) -> FilledTable:
     """The tiny table's PASS row with these results, one per seed."""
     rows = [row for row in load_table(str(write_table(tmp_path))).rows if row.label == "PASS"]
     table = dataclasses.replace(load_table(str(tmp_path / "tiny.yaml")), rows=tuple(rows))

@@ -13,7 +13,7 @@ import yaml
 from pass_core.data import FloatArray
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
-from tasks.production.interfaces import Engine, Finding, Gate, Job, Sample
+from tasks.production.interfaces import Engine, Gate, GateResult, Job, Sample
 from tasks.production.local import LocalEngine
 from tasks.production.manifest import Manifest
 from tasks.production.plan import Plan
@@ -24,9 +24,9 @@ from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step import run_step
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 
-KEY = Key("calls", "pass_substitution")
+KEY = RunKey("calls", "pass_substitution")
 DRAW_KEY = bytes(range(7, 39))
 WIDTH = 12
 SECTION: dict[str, Any] = {
@@ -126,10 +126,10 @@ class PassGate:
     def __init__(self) -> None:
         self.seen: list[Sample] = []
 
-    def judge(self, sample: Sample, job: Job) -> Finding:
+    def judge(self, sample: Sample, job: Job) -> GateResult:
         del job
         self.seen.append(sample)
-        return Finding("pass", "labelled" if sample.labels else "unlabelled", len(sample.donors), sample.of, ())
+        return GateResult("pass", "labelled" if sample.labels else "unlabelled", len(sample.donors), sample.of, ())
 
 
 def make_run(

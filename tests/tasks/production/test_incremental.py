@@ -12,7 +12,7 @@ import pytest
 
 from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.config import load_config
-from tasks.production.interfaces import Finding, Job, Sample
+from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.receipts import Receipts
 from tasks.production.versions import default_state, open_target
 from tasks.production.withdrawal import withdraw
@@ -203,7 +203,7 @@ def test_old_versions_go(champion: Path, lake: Path, tmp_path: Path) -> None:
 class FailGate(PassGate):
     """Lets nothing pass."""
 
-    def judge(self, sample: Sample, job: Job) -> Finding:
+    def judge(self, sample: Sample, job: Job) -> GateResult:
         return dataclasses.replace(super().judge(sample, job), verdict="fail", reasons=("because",))
 
 

@@ -9,11 +9,11 @@ from pass_core.errors import ConfigError, DataError
 from tasks.reports.compare import letter, write_comparison
 from tasks.reports.svg import percent
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_a_pair, of_many_attributes, without_labels
 
-KEYS = [Key("synthetic_motion", method) for method in ("pass_substitution", "identity")]
+KEYS = [RunKey("synthetic_motion", method) for method in ("pass_substitution", "identity")]
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from tasks.reports.svg import palette
 from tasks.reports.wording import estimate, half_of_releases, readable
 from tasks.running.layout import Layout
 from tasks.running.provenance import describe
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.steps.report import write_report
 from tasks.storage.files import digest, read_json, write_json
 from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 SECTIONS = [
     "verdict", "protected", "attacked", "survived", "linkage", "strangers", "membership", "donors", "limits", "provenance",
 ]  # fmt: skip
@@ -103,7 +103,7 @@ def test_every_figure_stands_alone_as_well(tiny_root: Path) -> None:
 
 
 def test_report_of_a_method_without_channel_says_what_it_could_not_look_at(tiny_root: Path) -> None:
-    page = _Page((Layout(tiny_root).artefact("report", Key(KEY.dataset, "identity")) / "report.html").read_text())
+    page = _Page((Layout(tiny_root).artefact("report", RunKey(KEY.dataset, "identity")) / "report.html").read_text())
     assert "✕ Fail" in page.text
     assert "Private attribute id: NAG" in page.text
     assert "could not be looked at" in page.text
@@ -216,7 +216,7 @@ def test_colours_of_words_and_figures_have_contrast(scheme: str) -> None:
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", halves[0 if scheme == "light" else 1]))
     words = [(ink, ground) for ink in ("ink", "dim") for ground in ("paper", "ground", "soft")]
     words += [("pass", "pass-soft"), ("fail", "fail-soft"), ("ink", "fail-soft"), ("ink", "note-soft"), ("on-heat", "heat")]
-    words += [(role, "paper") for role in ("private", "useful", "hidden", "pass", "fail")]
+    words += [(role, "paper") for role in ("private", "useful", "general", "pass", "fail")]
     assert min((_contrast(colours[a], colours[b]), a, b) for a, b in words) >= (4.5, "", "")
-    shapes = [(shape, "paper") for shape in ("before", "heat", "private", "useful", "hidden")]
+    shapes = [(shape, "paper") for shape in ("before", "heat", "private", "useful", "general")]
     assert min((_contrast(colours[a], colours[b]), a, b) for a, b in shapes) >= (3.0, "", "")

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tests.conftest import write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 CODE = "import sys, tasks.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
 
 

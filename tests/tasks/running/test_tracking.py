@@ -13,14 +13,14 @@ from tasks.config import Config, load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.running.tracking import track_pipeline
 from tasks.storage.files import read_json
 from tasks.storage.models import load_channel
 from tasks.storage.parquet import array_of, read_folder
 from tests.conftest import TINY, write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 NAME = "pass-synthetic_motion-pass_substitution"
 
 

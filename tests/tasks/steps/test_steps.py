@@ -16,12 +16,12 @@ from tasks.payloads.payload import vectors
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import StepReport, run_step
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.files import digest, read_json
 from tasks.storage.parquet import array_of, read_folder, read_partition, read_table, shard_path, write_table
 from tests.conftest import run_all
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def copied(tiny_root: Path, tmp_path: Path) -> Layout:
     return Layout(tmp_path / "root")
 
 
-def _run(name: str, config: Config, layout: Layout, key: Key = KEY) -> StepReport:
+def _run(name: str, config: Config, layout: Layout, key: RunKey = KEY) -> StepReport:
     return run_step(STEPS[name], STEPS[name].key(key.dataset, key.method), config, layout, "test")
 
 
@@ -106,7 +106,7 @@ def test_two_releases_of_the_same_records_are_in_unrelated_orders(tiny_root: Pat
     """One order for two releases would put two draws of every record side by side."""
     positions = []
     for method in ("pass_substitution", "identity"):
-        links = read_table(Layout(tiny_root).artefact("linkage", Key(KEY.dataset, method)))
+        links = read_table(Layout(tiny_root).artefact("linkage", RunKey(KEY.dataset, method)))
         train = links.filter(pa.compute.equal(links.column("split"), "train"))
         positions.append(dict(zip(train.column("record_id").to_pylist(), train.column("row").to_pylist(), strict=True)))
     first, second = (np.array([rows[record_id] for record_id in positions[0]]) for rows in positions)
@@ -162,7 +162,7 @@ def test_released_label_is_the_donors(tiny_root: Path) -> None:
 
 def test_audit_of_unprotected_data_fails(tiny_root: Path) -> None:
     """The positive control: the same attacks read the private attributes when nothing protects them."""
-    open_audit = read_json(Layout(tiny_root).artefact("audit", Key(KEY.dataset, "identity")))
+    open_audit = read_json(Layout(tiny_root).artefact("audit", RunKey(KEY.dataset, "identity")))
     rows = {row["name"]: row for row in open_audit["attributes"]}
     assert open_audit["verdict"] == "fail"
     assert rows["id"]["nag"]["value"] > 0.9
@@ -209,7 +209,7 @@ def test_failing_suite_stops_and_names_column_and_expectation(tiny_config: Confi
     assert "expect_column_values_to_be_in_set on column 'gender'" in str(error.value)
     assert "expect_column_values_to_be_unique on column 'record_id'" in str(error.value)
     assert digest(copied.artefact("validation", KEY)) == before  # nothing was published
-    docs = copied.data_docs("validate", Key(KEY.dataset))
+    docs = copied.data_docs("validate", RunKey(KEY.dataset))
     assert (docs / "index.html").exists()
     pages = [p.read_text() for p in docs.rglob("*.html")]
     assert any("gender" in page for page in pages)  # the control: the pages do speak of the column

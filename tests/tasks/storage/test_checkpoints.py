@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from tasks.running.layout import Layout
-from tasks.running.step_io import Key
+from tasks.running.step_io import RunKey
 from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.storage.files import digest
 from tests.conftest import write_params
 
-KEY = Key("synthetic_motion", "pass_substitution")
+KEY = RunKey("synthetic_motion", "pass_substitution")
 STATE = {"epochs": torch.tensor(2), "learnt.w": torch.randn(3, 2, generator=torch.Generator().manual_seed(1)).T}
 
 
