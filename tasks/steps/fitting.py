@@ -54,16 +54,17 @@ class Fitting:
     def records(self) -> FeatureTable:
         return read_features(self.io.inputs["features"], self.attributes())
 
-    def rows(self, features: FeatureTable) -> IntArray:
-        """The records to learn from."""
+    def rows(self, features: FeatureTable) -> tuple[IntArray, IntArray]:
+        """The records that training may read, and the positions among them that it holds out."""
         train = features.rows("train")
-        return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
+        share_rng = stream(self.io.seed, "share", self.io.key.dataset)
+        rows = learnt_from(train, features.blocks[train], self.training.share, share_rng)
+        return rows, hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
 
     def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""
         features = self.records()
-        rows = self.rows(features)
-        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        rows, held_out = self.rows(features)
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
         setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
         whole = dataclasses.replace(run, held_out=held_out)
