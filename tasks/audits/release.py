@@ -19,7 +19,6 @@ from tasks.audits.released_columns import column_values
 from tasks.payloads.payload import payload_bytes
 from tasks.release.protector import STAMP, Protector, draw_scope
 from tasks.running.step_io import StepIO
-from tasks.storage.models import read_trained_on
 from tasks.storage.parquet import (
     FEATURES,
     PAYLOAD,
@@ -33,6 +32,7 @@ from tasks.storage.parquet import (
     read_partition,
     read_table,
 )
+from tasks.storage.trained_on import read_trained_on
 
 
 def release_subject(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -54,17 +55,22 @@ class Fitting:
     def records(self) -> FeatureTable:
         return read_features(self.io.inputs["features"], self.attributes())
 
-    def rows(self, features: FeatureTable) -> tuple[IntArray, IntArray]:
-        """The records that training may read, and the positions among them that it holds out."""
+    def rows(self, features: FeatureTable) -> IntArray:
+        """The records to learn from."""
         train = features.rows("train")
-        share_rng = stream(self.io.seed, "share", self.io.key.dataset)
-        rows = learnt_from(train, features.blocks[train], self.training.share, share_rng)
-        return rows, hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
+
+    def trained_on(self, features: FeatureTable) -> list[str]:
+        """Ids of the records that `fit` learns from: all that it reads but those held out."""
+        rows = self.rows(features)
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        return [features.record_ids[row] for row in np.delete(rows, held_out)]
 
     def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""
         features = self.records()
-        rows, held_out = self.rows(features)
+        rows = self.rows(features)
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
         setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
         whole = dataclasses.replace(run, held_out=held_out)

@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
@@ -18,7 +17,8 @@ from tasks.sections.dataset import DatasetConfig
 from tasks.steps.fitting import Fitting, fit_together
 from tasks.storage.checkpoints import FileCheckpoints
 from tasks.storage.files import digest, rounded
-from tasks.storage.models import save_model, save_trained_on
+from tasks.storage.models import save_model
+from tasks.storage.trained_on import save_trained_on
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,7 @@ def train(
     """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
     fitting = Fitting(dataset, training, config, forbid, device, processes, io)
     features = fitting.records()
-    rows, held_out = fitting.rows(features)
-    data = features.subset(rows)
+    data = features.subset(fitting.rows(features))
     allowed = what_the_data_allow(data.labels, fitting.attributes())
     _tell(allowed, io)
     epochs: list[Epoch] = []
@@ -55,8 +54,7 @@ def train(
         fitting.fit(TrainingContext(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
     )
     save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
-    learnt_from = [features.record_ids[row] for row in np.delete(rows, held_out)]
-    save_trained_on(io.outputs["trained_on"], learnt_from, io.outputs["model"])
+    save_trained_on(io.outputs["trained_on"], fitting.trained_on(features), io.outputs["model"])
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}

@@ -1,12 +1,10 @@
 """Trained protectors on disk: tensors in safetensors, everything else in JSON, never a pickle."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
@@ -19,10 +17,8 @@ from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.methods.base import Fitted, ReleaseContext
 from pass_core.training.loop import TrainConfig
 from tasks.storage.files import digest, read_json, write_json
-from tasks.storage.parquet import RECORD_ID, read_table, write_table
 
 FORMAT = 1
-MODEL_DIGEST = "model_digest"
 
 
 def save_model(
@@ -66,25 +62,6 @@ def load_channel(folder: Path) -> Fitted:
 def model_digest(folder: Path) -> str:
     """Names a model by its bytes; the pool's digest is among them."""
     return digest(folder)
-
-
-def save_trained_on(path: Path, record_ids: Sequence[str], model: Path) -> None:
-    """Writes which records a model learnt from. Secret, so never a part of the model's folder: models are pushed and logged."""
-    write_table(pa.table({RECORD_ID: list(record_ids), MODEL_DIGEST: [model_digest(model)] * len(record_ids)}), path)
-    path.chmod(0o600)
-
-
-def read_trained_on(path: Path, model: str) -> list[str]:
-    """Ids of the records that the model with the digest `model` learnt from."""
-    table = read_table(path, [RECORD_ID, MODEL_DIGEST])
-    other = set(table.column(MODEL_DIGEST).to_pylist()) - {model}
-    if other:
-        raise ChecksumMismatch(
-            f"{path}: expected the records that model {model[:12]} learnt from, found those of model {min(other)[:12]}; "
-            "run train again"
-        )
-    record_ids: list[str] = table.column(RECORD_ID).to_pylist()
-    return record_ids
 
 
 def describe_model(folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from pass_core.errors import ChecksumMismatch, DataError
 from tasks.audits.release import release_subject
 from tasks.config import Config
+from tasks.payloads.payload import vectors
 from tasks.registry import STEPS
 from tasks.release.protector import read_protector
 from tasks.running.layout import Layout
@@ -20,7 +22,7 @@ from tasks.running.progress import silent
 from tasks.running.step import run_step
 from tasks.running.step_io import RunKey, StepIO
 from tasks.storage.files import digest
-from tasks.storage.parquet import TableInfo, read_features, read_table, write_table
+from tasks.storage.parquet import TableInfo, array_of, read_features, read_folder, read_table, shard_path, write_table
 from tests.conftest import PROJECT, write_params
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
@@ -102,3 +104,22 @@ def test_records_of_another_training_are_refused(tiny_config: Config, copied: La
     path.unlink()
     with pytest.raises(DataError, match="expected input 'trained_on' of step audit is missing"):
         _run("audit", tiny_config, copied)
+
+
+@pytest.mark.parametrize("changed", ["held out", "trained on"])
+def test_a_model_depends_on_exactly_the_records_it_says(tiny_config: Config, copied: Layout, changed: str) -> None:
+    """Training is repeated with other features of some records: only records that it says it learnt from may matter."""
+    trained_on = read_table(copied.artefact("trained_on", KEY)).column("record_id").to_pylist()
+    donors = read_folder(copied.artefact("pool", KEY), ["record_id"]).column("record_id").to_pylist()
+    path = shard_path(copied.artefact("features", KEY), 0)
+    table, shape = read_table(path), TableInfo.load(copied.artefact("features", KEY)).feature_shape
+    ids = np.array(table.column("record_id").to_pylist())
+    train = (np.array(table.column("split").to_pylist()) == "train") & ~np.isin(ids, donors)
+    chosen = train & (np.isin(ids, trained_on) == (changed == "trained on"))
+    features = array_of(table, "features", shape).copy()
+    features[chosen] += 0.5
+    write_table(table.set_column(table.column_names.index("features"), "features", vectors(features)), path)
+    before = digest(copied.artefact("model", KEY))
+    _run("train", tiny_config, copied)
+    assert chosen.any()
+    assert (digest(copied.artefact("model", KEY)) == before) == (changed == "held out")
