@@ -32,7 +32,6 @@ from tasks.storage.parquet import (
     read_partition,
     read_table,
 )
-from tasks.storage.trained_on import read_trained_on
 
 
 def release_subject(
@@ -111,12 +110,12 @@ def replay_of(
 
 def _learnt_from(place: Mapping[str, int], protector: Protector, io: StepIO) -> IntArray:
     """Positions among the training records of those that the protector learnt from, as training recorded them."""
-    record_ids = read_trained_on(io.inputs["trained_on"], protector.model_digest)
-    unknown = sum(record_id not in place for record_id in record_ids)
-    if unknown:
+    table, expected = read_table(io.inputs["trained_on"], [RECORD_ID, "model_digest"]), protector.model_digest
+    found, record_ids = set(table.column("model_digest").to_pylist()), table.column(RECORD_ID).to_pylist()
+    if found != {expected} or not place.keys() >= set(record_ids):
         raise ChecksumMismatch(
-            f"{io.inputs['trained_on']}: expected training records of the features, found {unknown} other record(s); "
-            "run train and substitute again"
+            f"{io.inputs['trained_on']}: expected training records that model {expected[:12]} learnt from, found records of "
+            f"model {', '.join(sorted(model[:12] for model in found))} or other features; run train and substitute again"
         )
     return np.sort([place[record_id] for record_id in record_ids]).astype(np.int64)
 

@@ -1,7 +1,6 @@
 """Step audit: attacks what was released, and decides the verdict."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +29,7 @@ from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_featu
 
 
 def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
-    """Writes audit.json, the figures that DVC tracks, and the table of NAG."""
+    """Writes audit.json, the metrics that DVC tracks, and the tables that it plots."""
     attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
     features = read_features(io.inputs["features"], attributes)
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
@@ -64,7 +63,8 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     write_json(io.outputs["audit"], document(findings, context))
     write_json(io.outputs["metrics"], rounded(_flat_metrics(findings)))
     _write_tables(findings, io)
-    metrics = {"mnag": findings.mnag.value} | {f"nag_{_metric_name(row.name)}": row.nag.value for row in findings.attributes}
+    nags = {row.name.replace(" × ", "_and_"): row.nag.value for row in findings.attributes}  # MLflow rejects × in a name
+    metrics = {"mnag": findings.mnag.value} | {f"nag_{name}": value for name, value in nags.items()}
     return StepResult({"records": len(subject.test), "attacks": len(config.attacks)}, metrics, verdict=findings.verdict)
 
 
@@ -125,23 +125,13 @@ def _flat_metrics(findings: AuditFindings) -> dict[str, Any]:
 
 
 def _write_tables(findings: AuditFindings, io: StepIO) -> None:
-    """What `dvc plots` draws: NAG per attribute, and what several records of one person tell, a column per attribute."""
+    """What `dvc plots` draws: NAG per attribute, and how accurate an attack on several records of one person is."""
     nag = [{"attribute": row.name, "role": row.role, **rounded(dataclasses.asdict(row.nag))} for row in findings.attributes]
     pl.DataFrame(nag).rename({"value": "nag"}).write_csv(io.outputs["nag_table"])
     bundles = findings.linkage.bundles if findings.linkage else ()
-    tables = [
-        pl.DataFrame({"records": [size.records for size in bundle.sizes],
-                      bundle.attribute: [round(size.accuracy.value, 6) for size in bundle.sizes]})
-        for bundle in bundles
-    ]  # fmt: skip
-    empty = pl.DataFrame(schema={"records": pl.Int64})
-    functools.reduce(_joined, tables, empty).sort("records").write_csv(io.outputs["bundle_table"])
-
-
-def _joined(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    return left.join(right, on="records", how="full", coalesce=True)
-
-
-def _metric_name(attribute: str) -> str:
-    """MLflow takes no × in the name of a metric."""
-    return attribute.replace(" × ", "_and_")
+    table = pl.DataFrame(schema={"records": pl.Int64})
+    for bundle in bundles:
+        accuracy = {size.records: round(size.accuracy.value, 6) for size in bundle.sizes}
+        column = pl.DataFrame({"records": list(accuracy), bundle.attribute: list(accuracy.values())})
+        table = table.join(column, on="records", how="full", coalesce=True)
+    table.sort("records").write_csv(io.outputs["bundle_table"])

@@ -99,7 +99,7 @@ def test_records_of_another_training_are_refused(tiny_config: Config, copied: La
     table = read_table(path)
     other = table.set_column(1, "model_digest", pa.array(["0" * 64] * len(table)))
     write_table(other, path)
-    with pytest.raises(ChecksumMismatch, match=r"expected the records that model .* learnt from, found those of model 0000"):
+    with pytest.raises(ChecksumMismatch, match=r"expected training records that model .*, found records of model 0000"):
         _run("audit", tiny_config, copied)
     path.unlink()
     with pytest.raises(DataError, match="expected input 'trained_on' of step audit is missing"):
