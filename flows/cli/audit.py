@@ -201,7 +201,7 @@ def _pair(
 ) -> dict[str, Any]:
     config = _config(params, settings)
     with reporter(quiet) as progress, fixed_numerics(config.compute.threads):
-        return audit_pair(original, protected, columns, config.audit, config.seed, progress)
+        return audit_pair(original, protected, columns, config=config.audit, seed=config.seed, progress=progress)
 
 
 def _unlabelled(path: Path, key: RunKey, root: Path | None, params: Path, settings: list[str] | None) -> dict[str, Any]:

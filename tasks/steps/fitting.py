@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -58,6 +59,12 @@ class Fitting:
         """The records to learn from."""
         train = features.rows("train")
         return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
+
+    def trained_on(self, features: FeatureTable) -> list[str]:
+        """Ids of the records that `fit` learns from: all that it reads but those held out."""
+        rows = self.rows(features)
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        return [features.record_ids[row] for row in np.delete(rows, held_out)]
 
     def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""

@@ -75,7 +75,10 @@ def _write(folder: Path, **tables: pa.Table) -> list[Path]:
 
 def _audit(folder: Path, original: Path, *protected: Path, **columns: Any) -> dict[str, Any]:
     """The audit, as it is read back."""
-    write_json(folder / "audit.json", audit_pair(original, protected, PairColumns(ROLES, **columns), CONFIG, 7, silent))
+    write_json(
+        folder / "audit.json",
+        audit_pair(original, protected, PairColumns(ROLES, **columns), config=CONFIG, seed=7, progress=silent),
+    )
     return read_audit(folder / "audit.json")
 
 
@@ -230,7 +233,7 @@ def _broken(kind: str) -> tuple[pa.Table, pa.Table, dict[str, Any]]:
         ("no key", "missing columns: key; found"),
         ("no attribute", "missing columns: t; found"),
         ("attribute missing", r"column 's': 1 record\(s\) have no value"),
-        ("floats", "column 's' holds floats"),
+        ("floats", "column 's': expected text, whole numbers or booleans, found floats"),
         ("one class", "column 's': expected 2 to 1000 classes, found 1"),
         ("no payload", r"expected payload column\(s\) payload; found .*give --payload"),
         ("not a number", r"1 record\(s\) have a payload that is not all numbers"),

@@ -146,12 +146,12 @@ def test_failed_audit_fails(config: Config, layout: Layout, tmp_path: Path) -> N
 def test_audit_of_another_model_or_of_unknown_age_is_refused(config: Config, layout: Layout, tmp_path: Path) -> None:
     new = _new_features(layout, tmp_path / "new")
     layout.provenance("audit", KEY).unlink()
-    with pytest.raises(DataError, match=r"does not say when audit\.json was made; run audit again"):
+    with pytest.raises(DataError, match=r"expected the time of audit\.json, found none; run audit again"):
         unlabelled_document(new, KEY, config, layout)
     write_json(layout.provenance("audit", KEY), {"time": datetime.datetime.now(datetime.UTC).isoformat()})
     other = load_config(write_params(tmp_path, seed=4))
     run_step(STEPS["train"], KEY, other, layout, "test")
-    with pytest.raises(ChecksumMismatch, match="the labelled audit is of another model or pool"):
+    with pytest.raises(ChecksumMismatch, match=r"labelled audit: expected one of model .*run audit again"):
         unlabelled_document(new, KEY, config, layout)
 
 
@@ -170,11 +170,11 @@ def _gate(config: Config, layout: Layout, protector: Protector, new: Side) -> Un
     return audit_unlabelled(
         protector,
         read_labelled_audit(layout, KEY),
-        side_of(protector, table, table.rows("test"), config.pool.forbid),
-        new,
-        config.audit,
-        lambda *labels: stream(1, *labels),
-        datetime.datetime.now(datetime.UTC),
+        reference=side_of(protector, table, table.rows("test"), forbid=config.pool.forbid),
+        new=new,
+        config=config.audit,
+        rng_for=lambda *labels: stream(1, *labels),
+        now=datetime.datetime.now(datetime.UTC),
     )
 
 
@@ -185,13 +185,13 @@ def test_gate_looks_at_the_draws_it_is_given(config: Config, audited: Path) -> N
     protector = read_protector(*(layout.artefact(name, KEY) for name in ("model", "pool")), attributes, torch.device("cpu"))
     table = read_features(layout.artefact("features", KEY), ())
     rows = table.rows("train")
-    side = side_of(protector, table, rows, config.pool.forbid)
+    side = side_of(protector, table, rows, forbid=config.pool.forbid)
     assert side.channel is not None
     p = np.concatenate([block for _, block in side.channel(np.arange(len(rows))).blocks(side.features)])
     drawn = inverse_cdf(p, uniform_words(stream(2, "draws"), len(p)))
-    good = _gate(config, layout, protector, side_of(protector, table, rows, config.pool.forbid, drawn))
+    good = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=drawn))
     assert good.verdict == "pass", good.reasons
     assert good.findings.drift[-1].name == "usage_drift_at_most"
     replayed = np.full_like(drawn, drawn[0])
-    bad = _gate(config, layout, protector, side_of(protector, table, rows, config.pool.forbid, replayed))
+    bad = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=replayed))
     assert [check.name for check in bad.checks if not check.passed] == ["usage_drift_at_most"]
