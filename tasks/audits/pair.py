@@ -18,8 +18,8 @@ from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audits.document import document
 from tasks.audits.released_columns import released_columns
+from tasks.lakes.open import value_type
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
-from tasks.lakes.payloads import value_type
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
 from tasks.steps.audit import context_of, named_attacks

@@ -20,7 +20,8 @@ from pass_core.randomness import stream
 from pass_core.training.held_out import hold_out, learnt_from
 from tasks.audits.released_columns import released_columns
 from tasks.payloads.payload import payload_bytes
-from tasks.release.protector import STAMP, Protector, draw_scope
+from tasks.release.draw import draw_scope
+from tasks.release.protector import STAMP, Protector
 from tasks.running.step_io import StepIO
 from tasks.storage.parquet import FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, FeatureTable, array_of, read_folder, read_partition
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pass_core.data import FloatArray
 from pass_core.errors import DataError, SchemaMismatch, StorageError
-from tasks.lakes.open import Batch, OpenLake, plain
+from tasks.lakes.open import Batch, OpenLake, plain, value_type
 from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload
 from tasks.payloads.quarantine import Quarantine
@@ -31,7 +31,7 @@ class PayloadReader:
             return self._vectors(batch, quarantine) if whole is None else (whole, list(range(len(whole))))
         encoded: list[bytes] = []
         kept: list[int] = []
-        for position, value in enumerate(batch.columns.column(self.lake.config.payload[0]).to_pylist()):
+        for position, value in enumerate(batch.columns.column(self.lake.columns.payload[0]).to_pylist()):
             try:
                 data = self._bytes(value)
                 check_encoded(self.payload.kind, data)
@@ -44,7 +44,7 @@ class PayloadReader:
 
     def _whole_vectors(self, columns: pa.RecordBatch) -> FloatArray | None:
         """All vectors at once, without a Python object for each number; None where one of them cannot be used."""
-        parts = [plain(columns.column(name)) for name in self.lake.config.payload]
+        parts = [plain(columns.column(name)) for name in self.lake.columns.payload]
         length = math.prod(self.payload.shape)
         if any(part.null_count for part in parts):
             return None
@@ -68,7 +68,7 @@ class PayloadReader:
         return made.reshape(len(kept), *self.payload.shape), kept
 
     def _rows(self, batch: pa.RecordBatch) -> list[Any]:
-        columns = [batch.column(name) for name in self.lake.config.payload]
+        columns = [batch.column(name) for name in self.lake.columns.payload]
         if _is_list(columns[0].type):
             rows: list[Any] = columns[0].to_pylist()
             return rows
@@ -78,7 +78,7 @@ class PayloadReader:
         """A payload's bytes, read from below the source where the column holds paths."""
         if value is None:
             raise DataError("is missing")
-        if not self.lake.config.payload_is_path:
+        if not self.lake.columns.payload_is_path:
             data: bytes = value
         else:
             path = PurePosixPath(value)
@@ -98,7 +98,7 @@ class PayloadReader:
 
 def payload_of(lake: OpenLake) -> Payload:
     """What the payload column holds; a vector's length is the first one's, where the parameters do not tell."""
-    table, config, source = lake.table, lake.config, lake.source
+    table, config, source = lake.table, lake.columns, lake.source
     kinds = [value_type(table.schema.field(name).type) for name in config.payload]
     numbers = all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds)
     if config.payload_kind != "vector":
@@ -117,10 +117,6 @@ def payload_of(lake: OpenLake) -> Payload:
     if int(np.prod(shape)) != length:
         raise SchemaMismatch(f"{source}: payload: expected {int(np.prod(shape))} numbers per record, found {length}")
     return Payload("vector", shape, config.payload_low, config.payload_high)
-
-
-def value_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -22,7 +22,7 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
     dataset: Dataset = discovery.load(tasks.datasets, config.reader or io.key.dataset).DATASET
     quarantine = Quarantine(config.corrupt_files_allowed, f"dataset.{io.key.dataset}.corrupt_files_allowed")
     reading = dataset.read(io.inputs["raw"], config, quarantine)
-    names = config.columns()
+    names = config.attribute_names()
     folder = io.outputs["records"]
     folder.mkdir()
     writer = ShardWriter(folder)
