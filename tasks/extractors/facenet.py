@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Finished, autocast, in_order
+from tasks.extractors.base import Extractor, Finished, autocast, in_order
 from tasks.payloads.images import decode_image
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest
 
@@ -28,7 +28,7 @@ SIDE = 160
 EMBEDDING = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaceNetConfig:
     """Which weights, and which part of an image."""
 
@@ -149,16 +149,9 @@ def state_digest(state: Mapping[str, torch.Tensor]) -> str:
     return whole.hexdigest()
 
 
-class FaceNetExtractor:
-    """FaceNet embeddings."""
-
-    summary: ClassVar[str] = "images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)"
-    config_type: ClassVar[type[FaceNetConfig]] = FaceNetConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("image",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: FaceNetConfig, device: torch.device) -> FaceNet:
-        return FaceNet(config, device)
-
-
-EXTRACTOR = FaceNetExtractor()
+EXTRACTOR = Extractor(
+    summary="images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)",
+    config_type=FaceNetConfig,
+    payloads=("image",),
+    load=FaceNet,
+)

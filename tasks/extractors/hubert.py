@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Finished, autocast, in_order
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.extractors.base import Extractor, Finished, autocast, in_order
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest, read_json
@@ -34,7 +34,7 @@ PUBLISHED_RATE, PUBLISHED_SAMPLES = 48_000, 30_000
 GRID_SECONDS = 0.1  # clips are padded to a multiple of this, so that a clip's batch does not change what it is padded to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubertConfig:
     """Which model, which layer, how to make one vector of it."""
 
@@ -215,16 +215,9 @@ def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
     return model, rate
 
 
-class HubertExtractor:
-    """HuBERT and its relatives."""
-
-    summary: ClassVar[str] = "audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)"
-    config_type: ClassVar[type[HubertConfig]] = HubertConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("audio",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: HubertConfig, device: torch.device) -> Hubert:
-        return Hubert(config, device)
-
-
-EXTRACTOR = HubertExtractor()
+EXTRACTOR = Extractor(
+    summary="audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)",
+    config_type=HubertConfig,
+    payloads=("audio",),
+    load=Hubert,
+)

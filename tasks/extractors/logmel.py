@@ -5,15 +5,15 @@ spread over time and the log of the duration: 8 × 64 + 64 + 1 = 577 numbers, sh
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from pass_core.data import FloatArray
 from pass_core.errors import ConfigError
-from tasks.extractors.base import Finished, in_order
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.extractors.base import Extractor, Finished, in_order
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
 
@@ -111,16 +111,9 @@ def _stretches(logs: torch.Tensor, frames: torch.Tensor, segments: int) -> tuple
     return logs @ weights, squares[:, :, 0].sqrt()
 
 
-class LogMelExtractor:
-    """Log-mel statistics."""
-
-    summary: ClassVar[str] = "audio: log-mel bands over time stretches, their spread, duration (577 numbers, no weights)"
-    config_type: ClassVar[type[LogMelConfig]] = LogMelConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("audio",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: LogMelConfig, device: torch.device) -> LogMel:
-        return LogMel(config, device)
-
-
-EXTRACTOR = LogMelExtractor()
+EXTRACTOR = Extractor(
+    summary="audio: log-mel bands over time stretches, their spread, duration (577 numbers, no weights)",
+    config_type=LogMelConfig,
+    payloads=("audio",),
+    load=LogMel,
+)

@@ -85,7 +85,6 @@ class Worker:
             payload,
             self.source.released_schema(job.release, job.plain_lists),
             columns=job.lake.payload,
-            release=job.release,
             paths=job.lake.payload_is_path,
         )
         _, _, self._extractor = load_extractor(job.lake, job.extractor, payload, job.device, job.dataset)

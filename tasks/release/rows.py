@@ -1,5 +1,6 @@
 """Released rows: donors' payloads and classes, and the original's passed columns; written, read back and compared."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pass_core.data import IntArray
 from pass_core.errors import ValidationFailed
-from tasks.payloads.payload import Payload, payload_bytes
+from tasks.payloads.payload import Payload, payload_bytes, vectors
 from tasks.release.draw import KeyedRelease
 from tasks.storage.files import sync_file
 from tasks.storage.parquet import PAYLOAD, RECORD_ID, array_of, open_writer
@@ -31,67 +32,58 @@ class ReleasedRows:
         schema: pa.Schema,
         *,
         columns: tuple[str, ...] = (PAYLOAD,),
-        release: tuple[str, ...],
         paths: bool = False,
     ) -> None:
-        """Prepares the pool for a release.
+        """Prepares the donors: payload `columns` and attributes of `schema`, whose other columns the originals pass through.
 
         Args:
-            schema: all released columns; those that are neither payload nor `release` are passed columns of the originals.
-            columns: those of the payload.
-            release: attributes of the donors.
             paths: the payload column holds paths, and payloads become files.
         """
-        self.schema, self._keyed, self._pool, self._columns, self._paths = schema, keyed, pool, columns, paths
-        self._types = {field.name: field.type for field in schema}
-        self._classes = {name: pool.column(name).combine_chunks().cast(self._types[name]) for name in release}
-        self._values: np.ndarray | None = None
-        if payload.kind == "vector":
-            self._values = array_of(pool, PAYLOAD, payload.shape).reshape(len(pool), -1)
-            largest = self._values[0].nbytes
-        else:
-            largest = max(map(len, payload_bytes(pool.column(PAYLOAD))))
-            self._encoded: pa.Array = None if paths else pool.column(PAYLOAD).combine_chunks().cast(self._types[columns[0]])
+        self.schema, self._keyed, self._pool, self._path = schema, keyed, pool, columns[0] if paths else None
+        made = {} if paths else _payload_columns(pool, payload, schema, columns)
+        attributes = [name for name in schema.names if name in pool.column_names and name not in columns]
+        made |= {name: pool.column(name).combine_chunks().cast(schema.field(name).type) for name in attributes}
+        self._donors = pa.table(made)
+        vector = payload.kind == "vector"
+        largest = 4 * math.prod(payload.shape) if vector else max(map(len, payload_bytes(pool.column(PAYLOAD))))
         self.rows_at_once = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // max(1, largest)))
 
     def rows(self, donors: IntArray, passed: pa.Table | None, partition: str) -> pa.Table:
         """Released rows for donors, with the passed columns of the originals, which are in the same order."""
-        chosen = pa.array(donors)
-        made = self._payload(donors, chosen, partition)
-        made |= {name: column.take(chosen) for name, column in self._classes.items()}
-        made |= {} if passed is None else {name: passed.column(name) for name in passed.column_names}
-        return pa.table(made, schema=self.schema)
+        made = self._donors.take(pa.array(donors)) if self._donors.num_columns else None
+        columns = {} if made is None else dict(zip(made.column_names, made.columns, strict=True))
+        if self._path:
+            columns[self._path] = pa.array(self._payload_paths(donors, partition), self.schema.field(self._path).type)
+        columns |= {} if passed is None else dict(zip(passed.column_names, passed.columns, strict=True))
+        return pa.table(columns, schema=self.schema)
 
     def write_payloads(self, folder: Path, donors: IntArray, partition: str) -> list[Path]:
         """Writes the files of these donors where the payload column holds paths."""
-        if not self._paths:
-            return []
-        written = []
-        for donor, name in zip(donors.tolist(), self._payload_paths(donors, partition), strict=True):
-            path = folder / name
+        paths = [folder / name for name in self._payload_paths(donors, partition)] if self._path else []
+        for donor, path in zip(donors.tolist(), paths, strict=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self._pool.column(PAYLOAD)[donor].as_py())
-            written.append(path)
-        return written
-
-    def _payload(self, donors: IntArray, chosen: pa.Array, partition: str) -> dict[str, pa.Array]:
-        first, kind = self._columns[0], self._types[self._columns[0]]
-        if self._paths:
-            return {first: pa.array(self._payload_paths(donors, partition), kind)}
-        if self._values is None:
-            return {first: self._encoded.take(chosen)}
-        values = self._values[donors]
-        if len(self._columns) > 1 or not pa.types.is_nested(kind):
-            return {name: _cast(pa.array(values[:, k]), self._types[name]) for k, name in enumerate(self._columns)}
-        return {first: _lists(values, kind)}
+        return paths
 
     def _payload_paths(self, donors: IntArray, partition: str) -> list[str]:
         """The path of every donor's file, by a word that differs from partition to partition."""
-        ids = [self._pool.column(RECORD_ID)[donor].as_py() for donor in donors.tolist()]
-        words = self._keyed.payload_words(partition, ids)
+        chosen = self._pool.select([RECORD_ID, PAYLOAD]).take(pa.array(donors))
+        words = self._keyed.payload_words(partition, chosen.column(RECORD_ID).to_pylist()).tolist()
+        suffixes = [SUFFIXES.get(data.as_py()[:4], ".jpg") for data in chosen.column(PAYLOAD)]
         folder = f"{PAYLOADS}/{partition}" if partition != "." else PAYLOADS
-        starts = [self._pool.column(PAYLOAD)[donor].as_py()[:4] for donor in donors.tolist()]
-        return [f"{folder}/{word:016x}{SUFFIXES.get(start, '.jpg')}" for word, start in zip(words.tolist(), starts, strict=True)]
+        return [f"{folder}/{word:016x}{suffix}" for word, suffix in zip(words, suffixes, strict=True)]
+
+
+def _payload_columns(pool: pa.Table, payload: Payload, schema: pa.Schema, columns: tuple[str, ...]) -> dict[str, pa.Array]:
+    """The donors' payloads in the released columns and types; whole numbers were whole before they were float32."""
+    types = [schema.field(name).type for name in columns]
+    if payload.kind != "vector":
+        return {columns[0]: pool.column(PAYLOAD).combine_chunks().cast(types[0])}
+    values = array_of(pool, PAYLOAD, payload.shape).reshape(len(pool), -1)
+    if len(columns) > 1 or not pa.types.is_nested(types[0]):
+        parts = zip(columns, types, values.T, strict=True)
+        return {name: pa.array(np.ascontiguousarray(part)).cast(kind, safe=False) for name, kind, part in parts}
+    return {columns[0]: vectors(values).cast(types[0], safe=False)}
 
 
 def write_rows(
@@ -127,18 +119,3 @@ def finish_file(path: Path) -> None:
     """Makes a released file durable, with times that say nothing."""
     sync_file(path)
     os.utime(path, (0, 0))
-
-
-def _lists(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """Rows as a column of vectors of the source's own type."""
-    flat = _cast(pa.array(values.ravel()), kind.value_type)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    large = pa.types.is_large_list(kind)
-    offsets = pa.array(np.arange(len(values) + 1) * values.shape[1], pa.int64() if large else pa.int32())
-    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, flat, type=kind)
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Numbers in the column's own type; whole numbers were whole before they were float32."""
-    return values if values.type == kind else values.cast(kind, safe=False)

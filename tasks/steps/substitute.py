@@ -117,7 +117,7 @@ class _Splits:
         pool = self.protector.pool
         fields = list(pool.select([PAYLOAD, *self.release]).schema)
         fields += [] if self.passed is None else list(self.passed.schema)
-        return ReleasedRows(self.keyed, pool, self.protector.info.payload, pa.schema(fields), release=self.release)
+        return ReleasedRows(self.keyed, pool, self.protector.info.payload, pa.schema(fields))
 
 
 def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], min_class_share: float, io: StepIO) -> None:
