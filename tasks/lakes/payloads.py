@@ -27,8 +27,7 @@ class PayloadReader:
     def read(self, batch: Batch, quarantine: Quarantine) -> tuple[FloatArray | list[bytes], list[int]]:
         """Payloads that can be used, and the positions of their records."""
         if self.payload.kind == "vector":
-            whole = self._whole_vectors(batch.columns)
-            return self._vectors(batch, quarantine) if whole is None else (whole, list(range(len(whole))))
+            return self._vectors(batch, quarantine)
         encoded: list[bytes] = []
         kept: list[int] = []
         for position, value in enumerate(batch.columns.column(self.lake.columns.payload[0]).to_pylist()):
@@ -42,37 +41,22 @@ class PayloadReader:
                 kept.append(position)
         return encoded, kept
 
-    def _whole_vectors(self, columns: pa.RecordBatch) -> FloatArray | None:
-        """All vectors at once, without a Python object for each number; None where one of them cannot be used."""
-        parts = [plain(columns.column(name)) for name in self.lake.columns.payload]
-        length = math.prod(self.payload.shape)
-        if any(part.null_count for part in parts):
-            return None
-        if not _is_list(parts[0].type):
-            made = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
-        else:
-            values = parts[0].flatten()
-            if values.null_count or not pc.all(pc.equal(pc.list_value_length(parts[0]), length)).as_py():
-                return None
-            made = values.to_numpy(zero_copy_only=False)
-        return made.astype(np.float32, copy=False).reshape(len(columns), *self.payload.shape)
-
     def _vectors(self, batch: Batch, quarantine: Quarantine) -> tuple[FloatArray, list[int]]:
-        rows, kept, length = self._rows(batch.columns), [], math.prod(self.payload.shape)
-        for position, values in enumerate(rows):
-            if values is None or len(values) != length or any(value is None for value in values):
-                quarantine.add(f"{batch.place}, row {batch.row + position}", f"expected a payload of {length} numbers")
-            else:
-                kept.append(position)
-        made = np.array([rows[position] for position in kept], dtype=np.float32)
-        return made.reshape(len(kept), *self.payload.shape), kept
-
-    def _rows(self, batch: pa.RecordBatch) -> list[Any]:
-        columns = [batch.column(name) for name in self.lake.columns.payload]
-        if _is_list(columns[0].type):
-            rows: list[Any] = columns[0].to_pylist()
-            return rows
-        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+        """All vectors at once, without a Python object for each number."""
+        parts = [plain(batch.columns.column(name)) for name in self.lake.columns.payload]
+        length, fits = math.prod(self.payload.shape), np.ones(len(batch.columns), dtype=bool)
+        if _is_list(parts[0].type):
+            fits = pc.equal(pc.list_value_length(parts[0]), length).fill_null(False).to_numpy(zero_copy_only=False)
+            parts = [(parts[0] if fits.all() else parts[0].filter(pa.array(fits))).flatten()]
+        present = np.stack([part.is_valid().to_numpy(zero_copy_only=False) for part in parts], axis=1)
+        numbers = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
+        fits[fits] = present.reshape(-1, length).all(axis=1)
+        made = numbers.astype(np.float32, copy=False).reshape(-1, length)
+        for position in np.flatnonzero(~fits).tolist():
+            quarantine.add(f"{batch.place}, row {batch.row + position}", f"expected a payload of {length} numbers")
+        if len(made) > fits.sum():
+            made = made[present.reshape(-1, length).all(axis=1)]
+        return made.reshape(-1, *self.payload.shape), np.flatnonzero(fits).tolist()
 
     def _bytes(self, value: Any) -> bytes:
         """A payload's bytes, read from below the source where the column holds paths."""
@@ -97,26 +81,28 @@ class PayloadReader:
 
 
 def payload_of(lake: OpenLake) -> Payload:
-    """What the payload column holds; a vector's length is the first one's, where the parameters do not tell."""
-    table, config, source = lake.table, lake.columns, lake.source
-    kinds = [value_type(table.schema.field(name).type) for name in config.payload]
-    numbers = all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds)
+    """What the payload column holds; vectors are as long as the first one, unless the columns declare a shape."""
+    config, source = lake.columns, lake.source
+    kinds = [value_type(lake.table.schema.field(name).type) for name in config.payload]
     if config.payload_kind != "vector":
-        wanted = pa.types.is_string if config.payload_is_path else _is_binary
-        if not wanted(kinds[0]) and not (config.payload_is_path and pa.types.is_large_string(kinds[0])):
-            expected = "text" if config.payload_is_path else "binary"
+        expected = "text" if config.payload_is_path else "binary"
+        if not (_is_text(kinds[0]) if config.payload_is_path else _is_binary(kinds[0])):
             raise SchemaMismatch(f"{source}: column {config.payload[0]!r}: expected {expected}, found {kinds[0]}")
         return Payload(config.payload_kind)
-    if numbers:
+    declared = math.prod(config.payload_shape) if config.payload_shape else 0
+    if all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds):
         length = len(config.payload)
     elif len(kinds) == 1 and _is_list(kinds[0]) and pa.types.is_floating(kinds[0].value_type):
-        length = (config.payload_shape and int(np.prod(config.payload_shape))) or _first_length(lake, config.payload[0])
+        length = declared or _first_length(lake, config.payload[0])
     else:
         raise SchemaMismatch(f"{source}: payload {', '.join(config.payload)}: expected numbers or a list of floats per record")
-    shape = config.payload_shape or (length,)
-    if int(np.prod(shape)) != length:
-        raise SchemaMismatch(f"{source}: payload: expected {int(np.prod(shape))} numbers per record, found {length}")
-    return Payload("vector", shape, config.payload_low, config.payload_high)
+    if declared not in (0, length):
+        raise SchemaMismatch(f"{source}: payload: expected {declared} numbers per record, found {length}")
+    return Payload("vector", config.payload_shape or (length,), config.payload_low, config.payload_high)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -128,7 +114,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _first_length(lake: OpenLake, column: str) -> int:
-    """Read off the first file alone: whether another one is damaged is found where it is read."""
+    """The length of the first vector, from the first file alone: damage in others is found when they are read."""
     kind = value_type(lake.table.schema.field(column).type)
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
