@@ -15,8 +15,7 @@ import pyarrow as pa
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.datasets.base import RawRecords, Reading, split_of
 from tasks.lakes.open import OpenLake, open_lake, text_column, value_type
-from tasks.lakes.payloads import payload_of
-from tasks.lakes.records import LakeRecords, RecordReader
+from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.lake import LakeConfig
 from tasks.storage.parquet import SPLITS

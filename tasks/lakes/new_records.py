@@ -14,7 +14,7 @@ from pass_core.devices import Device
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.extractors.loading import checked_features, load_extractor
 from tasks.lakes.open import Batch, open_lake, table_format
-from tasks.lakes.records import RecordReader, texts_of
+from tasks.lakes.records import RecordReader
 from tasks.payloads.payload import Payloads
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import DatasetConfig
@@ -104,7 +104,7 @@ def _table(features: FloatArray, found: pa.Table, columns: LakeColumns) -> Featu
     """Records with their ids, persons and blocks; a record without them is its own person and block."""
 
     def texts(name: str | None, default: list[str]) -> list[str]:
-        return texts_of(found, str(name)) if name in found.column_names else default
+        return found.column(name).to_pylist() if name in found.column_names else default
 
     ids = texts(columns.record_id, [str(number) for number in range(len(features))])
     persons = texts(columns.person, ids)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.lakes.open import open_lake, table_format, text_column, value_type
-from tasks.lakes.payloads import PayloadReader, payload_of
+from tasks.lakes.records import RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import Roles
 from tasks.sections.lake import LakeColumns
@@ -63,24 +63,19 @@ def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) 
         split=columns.split,
     )
     lake = open_lake(str(path), opened, columns.roles.roles())
-    names = lake.table.schema.names
     vectors = _payload_columns(lake.table.schema, columns, path)
     lake.require(wanted or ([columns.key] if columns.key else []))
     lake = dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
-    others = list(dict.fromkeys(name for name in wanted or names if name not in vectors))
-    payload = payload_of(lake)
-    quarantine, reader = Quarantine(0, "none: every record of a pair must have its payload"), PayloadReader(lake, payload)
-    made, kept = [], []
-    for batch in lake.batches(lake.fragments(), [*vectors, *others], payload):
-        made.append(np.asarray(reader.read(batch, quarantine)[0], dtype=np.float32))
-        kept.append(batch.columns.select(others))
-    if not made:
-        raise DataError(f"{path}: has no records")
-    features = np.concatenate(made)
+    others = list(dict.fromkeys(name for name in wanted or lake.table.schema.names if name not in vectors))
+    quarantine = Quarantine(0, "none: every record of a pair must have its payload")
+    records = list(RecordReader(lake, payload_of(lake), (), tuple(others)).batches(lake.fragments(), quarantine))
+    if not records:
+        raise DataError(f"{path}: has no records; check the path")
+    features: FloatArray = np.concatenate([np.asarray(part.payloads, dtype=np.float32) for part in records])
     damaged = int((~np.isfinite(features.reshape(len(features), -1))).any(axis=1).sum())
     if damaged:
         raise DataError(f"{path}: {damaged} record(s) have a payload that is not all numbers; fill or remove them")
-    return PairTable(str(path), features, pa.Table.from_batches(kept))
+    return PairTable(str(path), features, pa.concat_tables([part.columns for part in records]))
 
 
 def _payload_columns(schema: pa.Schema, columns: PairColumns, path: Path) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import pyarrow.dataset as ds
 
 from pass_core.errors import ChecksumMismatch, SchemaMismatch
 from tasks.lakes.open import open_lake, value_type
-from tasks.lakes.payloads import payload_of
-from tasks.lakes.records import LakeRecords, RecordReader
+from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.interfaces import PinnedColumns, SourcePartition
 from tasks.production.manifest import digest_of

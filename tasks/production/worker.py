@@ -14,7 +14,6 @@ from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, SchemaMismatch
 from tasks.extractors.loading import checked_features, load_extractor
-from tasks.lakes.records import texts_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Job, Work
@@ -23,7 +22,7 @@ from tasks.production.source import LakeSource
 from tasks.production.staging import DATA, save_receipt, staged_folder
 from tasks.release.draw import KeyedRelease, donor_units, exclusion_among
 from tasks.release.protector import read_protector
-from tasks.release.rows import ReleasedRows, finish_file, write_rows
+from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.running.step_io import RunKey
 from tasks.storage.files import file_digest, storage_errors
@@ -132,13 +131,13 @@ class Worker:
         """Streams the records once: donors, words for the order, keyed hashes, and the gate's sample."""
         drawn, job, lake = _Drawn(), self.job, self.job.lake
         for records, features in self._blocks(work, quarantine):
-            ids = texts_of(records, lake.record_id)
+            ids: list[str] = records.column(lake.record_id).to_pylist()
             exclusion = self._exclusion(records, ids)
             channel = self.channel if exclusion is None else ExcludingChannel(self.channel, exclusion)
             donors = self._keyed.donors(channel, features, ids)
             words = self._keyed.order_words(work.partition.name, ids)
             hashes = keyed_words(job.ledger_key, "ledger", (job.dataset,), ids)
-            persons = keyed_words(job.ledger_key, "person", (), texts_of(records, lake.person)) if lake.person else hashes
+            persons = keyed_words(job.ledger_key, "person", (), self._persons(records)) if lake.person else hashes
             units = np.full(len(ids), -1, dtype=np.int64) if exclusion is None else exclusion.record_units
             columns: dict[str, np.ndarray] = {"features": features, "donors": donors, "persons": persons, "units": units}
             drawn.keep_sample(work.sampled, words, columns | {"labels": self._labels(records)})
@@ -173,11 +172,13 @@ class Worker:
         """The donors that the rule excludes for these records."""
         if self._units is None:
             return None
-        if self.job.forbid == "self":
-            return exclusion_among(ids, self._units)
+        return exclusion_among(ids if self.job.forbid == "self" else self._persons(records), self._units)
+
+    def _persons(self, records: pa.Table) -> list[str]:
         if not self.job.lake.person:
             raise DataError("pool.forbid: same_person needs the column `person` of the lake; declare it in params.yaml")
-        return exclusion_among(texts_of(records, self.job.lake.person), self._units)
+        persons: list[str] = records.column(self.job.lake.person).to_pylist()
+        return persons
 
     def _labels(self, records: pa.Table) -> IntArray:
         """(n, attributes) class indices; no columns where the lake carries no labels."""
@@ -204,10 +205,7 @@ class Worker:
                 at_once=self.release.rows_at_once,
                 written=lambda: crash_point("partition half written"),
             )
-        paths += self.release.write_payloads(folder, np.unique(donors), partition)
-        for path in paths:
-            finish_file(path)
-        return paths
+        return paths + self.release.write_payloads(folder, np.unique(donors), partition)
 
 
 def _joined(parts: list[tuple[pa.Table, FloatArray]]) -> tuple[pa.Table, FloatArray]:

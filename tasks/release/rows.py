@@ -63,6 +63,7 @@ class ReleasedRows:
         for donor, path in zip(donors.tolist(), paths, strict=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self._pool.column(PAYLOAD)[donor].as_py())
+            _finish_file(path)
         return paths
 
     def _payload_paths(self, donors: IntArray, partition: str) -> list[str]:
@@ -96,11 +97,11 @@ def write_rows(
     dictionaries: bool = False,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Writes released rows, reads them back and compares them; calls `written` after every row group.
+    """Writes a file of released rows, reads it back and compares it; then makes it durable, with times that say nothing.
 
     Args:
-        rows: of the release that become this file.
-        released: makes these rows, the same ones whenever it is called.
+        released: makes the rows of a range, the same ones whenever it is called.
+        written: called after every row group.
     """
     groups = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
     with open_writer(path, schema, dictionaries=dictionaries) as writer:
@@ -113,9 +114,10 @@ def write_rows(
     for number, group in enumerate(groups):
         if not file.read_row_group(number, use_threads=False).equals(released(group)):
             raise ValidationFailed(f"{path.name}: a released row is not its donor's; check the disk and run again")
+    _finish_file(path)
 
 
-def finish_file(path: Path) -> None:
+def _finish_file(path: Path) -> None:
     """Makes a released file durable, with times that say nothing."""
     sync_file(path)
     os.utime(path, (0, 0))

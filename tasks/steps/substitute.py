@@ -22,7 +22,7 @@ from tasks.expectations.suites import Expectation, check, class_shares, columns,
 from tasks.payloads.payload import Payload, payload_bytes, vectors
 from tasks.release.draw import KeyedRelease
 from tasks.release.protector import STAMP, Protector, read_protector
-from tasks.release.rows import ReleasedRows, finish_file, write_rows
+from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json
@@ -103,7 +103,6 @@ class _Splits:
         folder.mkdir(parents=True)
         path = folder / self.keyed.file_names([split])[0]
         write_rows(path, table.schema, range(len(table)), lambda group: table.slice(group.start, len(group)), dictionaries=True)
-        finish_file(path)
         return pa.table(
             {
                 RECORD_ID: pa.array([ids[position] for position in order]),
