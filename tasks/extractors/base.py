@@ -35,7 +35,7 @@ class Extractor:
     config_type: type[Any]  # every field has a default
     payloads: tuple[PayloadKind, ...]  # kinds that it can read
     worth_caching: bool = True  # computing takes longer than reading the result back
-    load: Callable[[Any, torch.device], Loaded]  # a DataError says how to get weights that are missing, damaged or not pinned
+    load: Callable[[Any, torch.device], Loaded]  # a DataError explains how to get missing or damaged weights
 
 
 def in_order(jobs: Iterable[Job], work: Callable[[Job], Done], workers: int) -> Iterator[Done]:

@@ -33,9 +33,9 @@ class FaceNetConfig:
     """Which weights, and which part of an image."""
 
     weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
-    digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, where you want to pin them
+    digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, optional
     pretrained: Literal["vggface2", "casia-webface"] = "vggface2"
-    crop: int | None = SIDE  # pixels around the centre; null: the largest square. Scaled to 160×160 where it is another size
+    crop: int | None = SIDE  # pixels around the centre, scaled to 160×160; null: the largest square
     batch_size: int = 32
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class FaceNetConfig:
 
 
 class FaceNet:
-    """Loaded: the network."""
+    """The network."""
 
     def __init__(self, config: FaceNetConfig, device: torch.device) -> None:
         self._config = config
@@ -77,7 +77,7 @@ class FaceNet:
 
 
 def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8]:
-    """The square around the centre, 160×160 in the end."""
+    """The square around the centre, scaled to 160×160."""
     height, width = pixels.shape[:2]
     side = min(height, width) if crop is None else crop
     if side > min(height, width):
@@ -128,7 +128,7 @@ def _download(network: Any, config: FaceNetConfig) -> tuple[torch.nn.Module, str
         with torch.random.fork_rng():  # building the network draws weights that the download replaces
             model: torch.nn.Module = network(pretrained=name, classify=False)
     except Exception as error:  # noqa: BLE001
-        # Whatever the network, the proxy or the cache did wrong, the way out is the same.
+        # Whether the network, the proxy or the cache failed, the advice is the same.
         raise DataError(
             f"FaceNet's weights {name!r} are not on this machine and cannot be downloaded ({type(error).__name__}). Where there "
             f"is internet, run `python -c \"from facenet_pytorch import InceptionResnetV1 as N; N(pretrained='{name}')\"` and "

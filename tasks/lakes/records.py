@@ -104,7 +104,7 @@ class RecordReader:
         else:
             path = PurePosixPath(value)
             if path.is_absolute() or ".." in path.parts:
-                raise DataError("has a path that leaves the source")
+                raise DataError("has a path outside the source")
             try:
                 with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
                     data = stream.read(MAX_FILE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""A worker: one partition in, its released files staged whole, and a receipt. Memory holds a few numbers per record."""
+"""A worker: protects one partition at a time and stages its files with a receipt. Memory holds a few numbers per record."""
 
 import math
 from collections.abc import Iterator
@@ -28,23 +28,23 @@ from tasks.running.step_io import RunKey
 from tasks.storage.files import file_digest, storage_errors
 from tasks.storage.parquet import TableInfo, class_indices
 
-THREADS = 1  # per worker, always: another number adds up in another order, and workers are many instead
+THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
 FILE_ROWS = 2**20
 
 
 @dataclass(slots=True)
 class _Drawn:
-    """What is kept of a partition's records while they stream by."""
+    """What is kept of a partition's records while they are streamed."""
 
     donors: list[IntArray] = field(default_factory=list)
-    words: list[WordArray] = field(default_factory=list)  # place in the shuffled order
+    words: list[WordArray] = field(default_factory=list)  # the released order is theirs
     hashes: list[WordArray] = field(default_factory=list)
     passed: list[pa.Table] = field(default_factory=list)
     sample: dict[str, np.ndarray] = field(default_factory=dict)
 
     def keep_sample(self, wanted: int, words: WordArray, columns: dict[str, np.ndarray]) -> None:
-        """Keeps the records that come first in the shuffled order: as good as drawn by lot, and the same in every run."""
-        first = np.argsort(words, kind="stable")[:wanted]  # most of a batch is sorted out before anything is copied
+        """Keeps the records that come first in the released order: a random sample that is the same in every run."""
+        first = np.argsort(words, kind="stable")[:wanted]  # before anything is copied
         columns = {name: values[first] for name, values in {"words": words, **columns}.items()}
         joined = {name: np.concatenate([self.sample[name], new]) if self.sample else new for name, new in columns.items()}
         chosen = np.argsort(joined["words"], kind="stable")[:wanted]
@@ -55,21 +55,16 @@ class Worker:
     """A model, a pool and a source in one process."""
 
     def __init__(self, job: Job) -> None:
-        """Loads everything, and checks that it is what the run was begun with.
-
-        Raises:
-            ChecksumMismatch: model or pool were swapped since.
-            MethodError: the method makes new records; what it releases is not a donor's.
-        """
+        """Loads everything, and checks that model and pool are those of the run's start."""
         device = resolve_device(job.device)
         self.job = job
         self.source = LakeSource(job.lake, job.columns)
         attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
         self.protector = read_protector(job.model, job.pool, attributes, device)
         if (self.protector.model_digest, self.protector.pool_digest) != (job.pins.model, job.pins.pool):
-            raise ChecksumMismatch(f"{job.model}: model or pool have changed since the run was begun; run again")
+            raise ChecksumMismatch(f"{job.model}: model or pool have changed since the run started; run again")
         if self.protector.fitted.channel is None:
-            raise MethodError(f"{job.method} makes new records; a lake is protected with donors' (docs/methods.md)")
+            raise MethodError(f"{job.method} makes new records; use a method that releases donors' records (docs/methods.md)")
         self.channel: Channel = self.protector.fitted.channel
         payload, known = self.source.payload, self.protector.info.payload
         if (payload.kind, payload.shape) != (known.kind, known.shape):
@@ -92,11 +87,7 @@ class Worker:
         self._numerics = digest_of(fingerprint(device, THREADS))
 
     def protect(self, work: Work) -> Receipt:
-        """Leaves a partition staged; its receipt.
-
-        Raises:
-            DataError: the partition is damaged, has other columns, changed while it was read, or holds a record twice.
-        """
+        """Stages a partition, whole or not at all; its receipt."""
         job, name = self.job, work.partition.name
         quarantine = Quarantine(job.lake.corrupt_files_allowed, f"dataset.{job.dataset}.corrupt_files_allowed")
         with storage_errors(job.staging), fixed_numerics(THREADS), staged_folder(job.staging, name) as folder:

@@ -14,7 +14,7 @@ TableFormat = Literal["parquet", "delta", "csv"]
 
 @dataclass(frozen=True, kw_only=True)  # without slots: a class can inherit them from one base only
 class LakeColumns:
-    """Which column of a table holds what; says nothing about the roles of attributes."""
+    """Which column of a table holds what, without the roles of attributes."""
 
     format: TableFormat = "parquet"
     record_id: str = ""  # column of the record's unique id

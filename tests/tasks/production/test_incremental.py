@@ -240,7 +240,7 @@ def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_pa
     plan = run.plan()
     description = root / "models" / "calls" / "pass_substitution" / "model.json"
     description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
-    with pytest.raises(DataError, match="have changed since the run was begun"):
+    with pytest.raises(DataError, match="have changed since the run started"):
         run.execute(plan)
 
 
