@@ -20,7 +20,8 @@ from pass_core.randomness import stream
 from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.production.interfaces import GateResult, Job, Sample
-from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
+from tasks.release.draw import donor_units, exclusion_among
+from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import RunKey
