@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from flows.dvc import run_dvc
-from pass_core.errors import ConfigError, StageFailed, TransientError
-from tasks.__main__ import EXIT_TRANSIENT
+from pass_core.errors import EXIT_TRANSIENT, ConfigError, StageFailed, TransientError
 from tasks.config import Config
 from tasks.registry import is_generated
 from tasks.running.layout import layout_at

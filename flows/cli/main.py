@@ -18,7 +18,6 @@ from flows.cli.bench import bench
 from flows.cli.lake import register
 from flows.cli.lake_serve import serve
 from flows.cli.options import (
-    EXIT_FAILED_AUDIT,
     PARAMS,
     AsJson,
     Dataset,
@@ -32,10 +31,9 @@ from flows.cli.options import (
     out,
     run_steps,
 )
-from flows.servers import EXIT_INTERRUPTED, HOST, prefect_server, servers
+from flows.servers import HOST, prefect_server, servers
 from pass_core import discovery
-from pass_core.errors import PassError, TransientError
-from tasks.__main__ import EXIT_ERROR, EXIT_TRANSIENT
+from pass_core.errors import EXIT_ERROR, EXIT_FAILED_AUDIT, EXIT_INTERRUPTED, PassError
 from tasks.config import load_config, parse_overrides
 from tasks.registry import is_generated
 from tasks.running.layout import layout_at
@@ -241,7 +239,7 @@ def main() -> None:
         app()
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_ERROR)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("stopped; run the same command again to go on", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
