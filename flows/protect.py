@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.pipeline import as_task, run_shown, shown_progress  # sets Prefect's environment before Prefect is imported
+from flows.prefect_setup import PROTECT, PUBLISH, as_task, run_shown, shown_progress
 
 from prefect import flow, runtime
 from prefect.artifacts import create_table_artifact
 
-from flows.prefect_setup import PROTECT, PUBLISH
 from flows.cli.lake_order import EngineName, Order, prepare
 from pass_core.channel.draws import key_id
 from pass_core.errors import DataError, TransientError
