@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from pass_core.errors import PassError, TransientError
@@ -33,9 +33,10 @@ class Servers:
         self._running: list[subprocess.Popen[bytes]] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process; a pipe that nobody reads would fill and block)
 
-    def start(self, command: Sequence[str]) -> None:
-        """Starts `python -m command`."""
-        self._running.append(start_bound([sys.executable, "-m", *command], env=os.environ | QUIET, errors=self._log))
+    def start(self, command: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
+        """Starts `python -m command`, with these environment variables as well."""
+        environment = {**os.environ, **QUIET, **(settings or {})}
+        self._running.append(start_bound([sys.executable, "-m", *command], env=environment, errors=self._log))
 
     def check(self) -> None:
         """Raises a PassError with the last line of a server that stopped."""

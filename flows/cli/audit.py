@@ -28,27 +28,31 @@ from flows.cli.options import (
 from pass_core.errors import EXIT_FAILED_AUDIT, ConfigError, DataError
 
 NEVER = "never"
-# What to try when a check fails; docs/methods.md and docs/audit.md explain each setting.
+# What to try when a check fails, and with which method: any, one by name, or (not) transport. docs/methods.md has the reasons.
 ADVICE = {
     "private_nag_at_most": (
-        "--method transport_substitution: hides the private attributes as well as this pool allows",
-        "--set train.epochs=40, or --set method.pass_substitution.preset=improved: trains the encoder for longer or better",
-        "--set release.{dataset}=[]: publishes no column beside the payload, if the failed check names a column",
+        ("not transport", "--method transport_substitution: hides the private attributes as well as the donors allow"),
+        ("pass_substitution", "--set train.epochs=40: trains for longer"),
+        ("pass_substitution", "--set method.pass_substitution.preset=improved: also learns from transport"),
+        ("transport_substitution", "--set pool.donors=4096: offers more donors of every class"),
+        ("any", "--set release.{dataset}=[]: publishes no column beside the payload, if a reason names a column"),
     ),
     "information_excess_at_most": (
-        "--set method.transport_substitution.epsilon=0.1 with --method transport_substitution: mixes records over more donors",
-        "--set method.pass_substitution.joint_private=true: also hides the combination of the private attributes",
+        ("not transport", "--method transport_substitution: leaks the least information"),
+        ("transport_substitution", "--set method.transport_substitution.epsilon=0.1: mixes records over more donors"),
+        ("pass_substitution", "--set method.pass_substitution.joint_private=true: also hides combinations of private attributes"),
     ),
     "useful_nag_at_least": (
-        "--set pool.donors=4096: offers more donors of every useful class",
-        "--set method.transport_substitution.epsilon=0.02 with --method transport_substitution: keeps more of each record",
+        ("any", "--set pool.donors=4096: offers more donors of every useful class"),
+        ("not transport", "--set train.epochs=40: trains for longer"),
+        ("transport_substitution", "--set method.transport_substitution.epsilon=0.02: keeps more of each record"),
     ),
-    "membership_auc_at_most": ("--set pool.forbid=self: no training record is its own donor", "--set train.epochs=10: fits less"),
-    "reidentified_at_most": ("--set pool.forbid=same_person: no record is released as one of the same person",),
-    "replayed_seeds_at_most": ("release with a secret draw key: pass-pipeline lake key new FILE, then lake protect",),
-    "feature_drift_at_most": ("audit labelled records of the new period: pass-pipeline audit release",),
-    "labelled_audit": ("make the labelled audit pass first: pass-pipeline audit release",),
-    "valid_days": ("repeat the labelled audit, which has expired: pass-pipeline audit release",),
+    "membership_auc_at_most": (
+        ("any", "--set pool.forbid=self: no training record is released as itself"),
+        ("not transport", "--set train.epochs=10: fits the training records less closely"),
+    ),
+    "reidentified_at_most": (("any", "--set pool.forbid=same_person: no record is released as one of the same person"),),
+    "replayed_seeds_at_most": (("any", "release with a secret draw key: pass-pipeline lake key new FILE, then lake protect"),),
 }
 
 audit_app = typer.Typer(no_args_is_help=True, help="Attack a release and judge it by the thresholds of params.yaml.")
@@ -227,15 +231,14 @@ def show_audit(folder: Path, title: str, *, advise: bool = False) -> None:
 
 
 def next_steps(document: Mapping[str, Any]) -> list[str]:
-    """What to try after a failed audit: settings that help against the checks that failed."""
+    """Lines about what to try after a failed audit: settings that help against the checks that failed."""
     failed = dict.fromkeys(check["name"] for check in document["checks"] if not check["passed"])
-    if not failed:
-        return []
-    lines = ["", "What to try next (all with pass-pipeline run; see docs/methods.md and docs/audit.md):"]
+    applies = {"any", document["method"]} | (set() if document["method"] == "transport_substitution" else {"not transport"})
+    lines = ["", "What to try next, as options of pass-pipeline run (docs/methods.md, docs/audit.md):"] if failed else []
     for name in failed:
-        lines.append(f"  {name} failed:")
-        advice = ADVICE.get(name, (f"pass-pipeline config explain audit.thresholds.{name} describes this check",))
-        lines += [f"    {line.format(dataset=document['dataset'])}" for line in advice]
+        unknown = (("any", f"pass-pipeline config explain audit.thresholds.{name} describes this check"),)
+        advice = [line for method, line in ADVICE.get(name, unknown) if method in applies]
+        lines += [f"  {name} failed:", *[f"    {line.format(dataset=document['dataset'])}" for line in advice]]
     return lines
 
 
