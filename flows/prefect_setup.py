@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import prefect
 from prefect import Flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import TaskRun
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
-from prefect.states import State
 from prefect.tasks import Task
 
 from flows.servers import HOST, servers
@@ -65,11 +64,10 @@ def _retry_transient(_task: Task[..., object], _run: TaskRun, state: State) -> b
     return False
 
 
-def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -> Task[[], Any]:
+def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -> Callable[[], Any]:
     """A Prefect task without cache and stored result; only transient errors are retried."""
     body.__name__ = name
-    return task(
-        body,
+    decorate = task(
         name=name,
         task_run_name=run_name,
         cache_policy=NO_CACHE,
@@ -79,6 +77,7 @@ def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -
         retry_condition_fn=_retry_transient,
         timeout_seconds=policy.timeout_minutes * 60,
     )
+    return cast("Callable[[], Any]", decorate(body))
 
 
 def run_shown(chosen: Flow[..., Any], progress: Reporter, **arguments: object) -> Any:

@@ -23,10 +23,10 @@ def datasets(context: typer.Context, as_json: AsJson = False) -> None:
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Data set: a section of params.yaml.", autocompletion=complete_dataset)],
     source: Annotated[str, typer.Argument(help="Folder with the published files, or a URL (s3://, gs://, azure://, ssh://).")],
-    push: Annotated[bool, typer.Option("--push", help="Let `dvc push` copy the raw data to the remote.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Let `dvc push` copy the raw data; default: never.")] = False,
     params: Params = PARAMS,
 ) -> None:
-    """Put raw data under DVC in data/raw/NAME; `dvc push` skips them unless --push."""
+    """Put raw data under DVC, in data/raw/NAME."""
     from flows.raw_data import add_raw_data
     from tasks.config import load_config
     from tasks.running.progress import configure_logging

@@ -50,7 +50,7 @@ def test_help_lists_the_commands_in_order() -> None:
     assert [name for name in listed if name in names] == names
 
 
-@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+@pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
 def test_help_fits_a_terminal_and_starts_with_a_verb(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"})
     assert done.exit_code == 0
@@ -67,7 +67,7 @@ def test_help_fits_a_terminal_and_starts_with_a_verb(words: tuple[str, ...]) -> 
     assert summary.endswith(".")
 
 
-@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+@pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
 def test_help_imports_no_heavy_library(words: tuple[str, ...]) -> None:
     code = (
         "import sys; from flows.cli.main import main\n"
