@@ -12,7 +12,7 @@ from typing import Any
 
 from pass_core.errors import StageFailed
 from pass_core.training.epochs import Epoch
-from tasks.config import TrackingConfig
+from tasks.sections.running import TrackingConfig
 from tasks.paper_tables.cells import Cell, Control, FeatureSet
 from tasks.paper_tables.compute import THREADS, compute
 from tasks.paper_tables.plan import Plan
