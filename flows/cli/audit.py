@@ -34,7 +34,10 @@ ADVICE = {
         ("not transport", "--method transport_substitution: hides the private attributes as well as the donors allow"),
         ("pass_substitution", "--set train.epochs=40: trains for longer"),
         ("pass_substitution", "--set method.pass_substitution.preset=improved: also learns from transport"),
-        ("transport_substitution", "--set pool.donors=4096: offers more donors of every class"),
+        (
+            "transport_substitution",
+            "--set pool.donors=4096: offers more donors of every class, if there are as many training records",
+        ),
         ("any", "--set release.{dataset}=[]: publishes no column beside the payload, if a reason names a column"),
     ),
     "information_excess_at_most": (
@@ -43,9 +46,9 @@ ADVICE = {
         ("pass_substitution", "--set method.pass_substitution.joint_private=true: also hides combinations of private attributes"),
     ),
     "useful_nag_at_least": (
-        ("any", "--set pool.donors=4096: offers more donors of every useful class"),
+        ("any", "--set pool.donors=4096: offers more donors of every class, if there are as many training records"),
         ("not transport", "--set train.epochs=40: trains for longer"),
-        ("transport_substitution", "--set method.transport_substitution.epsilon=0.02: keeps more of each record"),
+        ("transport_substitution", "--set method.transport_substitution.epsilon=0.01: keeps more of each record"),
     ),
     "membership_auc_at_most": (
         ("any", "--set pool.forbid=self: no training record is released as itself"),

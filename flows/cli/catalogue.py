@@ -16,7 +16,7 @@ datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or
 def datasets(context: typer.Context, as_json: AsJson = False) -> None:
     """List data sets and their settings, or add raw data to DVC."""
     if context.invoked_subcommand is None:
-        _list("tasks.datasets", "DATASET", as_json)
+        _list("tasks.datasets", as_json)
 
 
 @datasets_app.command("add")
@@ -39,57 +39,43 @@ def add_dataset(
 
 def extractors(as_json: AsJson = False) -> None:
     """List feature extractors and their settings."""
-    _list("tasks.extractors", "EXTRACTOR", as_json)
+    _list("tasks.extractors", as_json)
 
 
 def methods(as_json: AsJson = False) -> None:
     """List protection methods and their settings."""
-    _list("pass_core.methods", "METHOD", as_json)
+    _list("pass_core.methods", as_json)
 
 
 def attacks(as_json: AsJson = False) -> None:
     """List the audit's attacks and their settings."""
-    _list("pass_core.attacks", "ATTACK", as_json)
+    _list("pass_core.attacks", as_json)
 
 
-def _list(package: str, constant: str, as_json: bool) -> None:
-    """Prints every entry of a package: its name, summary and settings."""
+def _list(package: str, as_json: bool) -> None:
+    """Prints every entry of a package: its name, summary and settings. The source is read, so that torch is not imported."""
     from pass_core import discovery
-    from tasks.registry import is_generated
+    from tasks.config_types import REQUIRED, entry_value, settings_of
 
-    folder, entries = importlib.import_module(package), []
+    folder = importlib.import_module(package)
+    entries: dict[str, dict[str, Any]] = {}
     for name in discovery.available(folder):
-        entry = getattr(discovery.load(folder, name), constant)
-        found: dict[str, Any] = {"name": name, "summary": entry.summary}
-        if constant == "DATASET":
-            names = entry.attribute_names
-            found |= {"attributes": list(names) if names else None, "generated": is_generated(name)}
-        elif constant == "EXTRACTOR":
-            found["payloads"] = list(entry.payloads)
-        entries.append(found | {"settings": _settings(entry.config_type)})
+        settings = settings_of(entry_value(folder, name, "config_type"))
+        entries[name] = {"name": name, "summary": entry_value(folder, name, "summary"), "settings": settings}
     if as_json:
-        show_json(entries)
+        for name, entry in entries.items():
+            entry["settings"] = [dataclasses.asdict(setting) for setting in entry["settings"]]
+            if package == "tasks.extractors":
+                entry["payloads"] = entry_value(folder, name, "payloads")
+            elif package == "tasks.datasets":
+                from tasks.registry import is_generated
+
+                entry |= {"attributes": entry_value(folder, name, "attribute_names"), "generated": is_generated(name)}
+        show_json(list(entries.values()))
         return
-    for entry in entries:
-        out.print(f"[bold]{entry['name']}[/]  ", end="")
+    for entry in entries.values():
+        out.print(f"[bold]{entry['name']}[/]", end="  ")
         show(entry["summary"])
         for setting in entry["settings"]:
-            value = "required" if "default" not in setting else f"= {setting['default']}"
-            show(f"    {setting['name']} {value}  ({setting['type']})")
-
-
-def _settings(config_type: type[Any]) -> list[dict[str, Any]]:
-    """Name, type and default of every setting; a setting without a default is required."""
-    found = []
-    for field in dataclasses.fields(config_type):
-        setting = {"name": field.name, "type": field.type if isinstance(field.type, str) else _type_name(field.type)}
-        if field.default is not dataclasses.MISSING:
-            setting["default"] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            setting["default"] = field.default_factory()
-        found.append(setting)
-    return found
-
-
-def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind).replace("typing.", "")
+            default = "required" if setting.default is REQUIRED else f"default {setting.default}"
+            show(f"    {setting.name} ({setting.type}, {default}){': ' + setting.meaning if setting.meaning else ''}")
