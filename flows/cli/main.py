@@ -15,6 +15,8 @@ import tasks.datasets
 import tasks.extractors
 from flows.cli.audit import audit_app, show_audit
 from flows.cli.bench import bench
+from flows.cli.config import config_app, stop_at
+from flows.cli.init import init
 from flows.cli.lake import register
 from flows.cli.lake_serve import serve
 from flows.cli.options import (
@@ -55,6 +57,8 @@ app.add_typer(audit_app)
 register(app)
 app.command()(serve)
 app.command()(bench)
+app.command()(init)
+app.add_typer(config_app, name="config")
 NEXT = """
 Next: open the report in a browser
       make ui       runs and models in Prefect and MLflow
@@ -75,6 +79,10 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run the whole pipeline as a Prefect flow and show its audits."""
+    from tasks.preflight import check_run
+
+    chosen = engine_name(engine, root, settings)
+    stop_at(check_run(params, settings or [], datasets=dataset or [], methods=method or [], engine=chosen, root=root))
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     configure_logging(quiet)
     from flows.pipeline import run_pipeline
@@ -83,7 +91,7 @@ def run(
     with reporter(quiet) as progress:
         outcomes = run_pipeline(
             progress,
-            engine=engine_name(engine, root, settings),
+            engine=chosen,
             datasets=dataset,
             methods=method,
             root=str(root) if root else None,
@@ -115,7 +123,11 @@ def step(
     quiet: Quiet = False,
 ) -> None:
     """Run one step."""
-    run_steps([name], dataset, method, engine_name(engine, root, settings), root, params, settings, quiet)
+    from tasks.preflight import check_run
+
+    chosen = engine_name(engine, root, settings)
+    stop_at(check_run(params, settings or [], datasets=[dataset], methods=[method], engine=chosen, root=root, steps=[name]))
+    run_steps([name], dataset, method, chosen, root, params, settings, quiet)
 
 
 @datasets_app.callback()
