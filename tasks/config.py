@@ -1,4 +1,4 @@
-"""Parameters: params.yaml parsed once into typed, frozen sections. The only reader of that file.
+"""params.yaml parsed once into typed, frozen sections. The only reader of that file.
 
 Every section and setting is optional except the columns and roles of a data set; defaults live in the typed sections alone.
 """
@@ -54,7 +54,7 @@ class Config:
     dataset: Mapping[str, DatasetConfig]  # data set -> where it is, its columns and roles
     extractor: Mapping[str, Any] = field(default_factory=dict)  # extractor -> settings that differ from its defaults
     pool: PoolConfig = field(default_factory=PoolConfig)
-    train: "TrainConfig"
+    train: "TrainConfig"  # how long and how fast protectors learn, and from which records
     method: Mapping[str, Any] = field(default_factory=dict)  # method -> settings that differ from its defaults
     release: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # data set -> useful attributes to release, too
     audit: AuditConfig
@@ -67,7 +67,7 @@ class Config:
         for name in datasets:
             if name not in self.dataset:
                 raise ConfigError(
-                    f"dataset {name!r} has no section in params.yaml{_nearest(name, self.dataset)}: "
+                    f"dataset {name!r} has no section in params.yaml{nearest(name, self.dataset)}: "
                     f"expected one of {', '.join(self.dataset)}; add a section or correct the name"
                 )
         new = [name for name in methods if name not in self.method]
@@ -115,7 +115,7 @@ def parse_overrides(settings: Iterable[str]) -> dict[str, str]:
     for setting in settings:
         dotted, separator, text = setting.partition("=")
         if not separator or not dotted:
-            raise ConfigError(f"setting {setting!r}: expected path=value, such as train.epochs=5")
+            raise ConfigError(f"--set {setting}: expected path=value, such as train.epochs=5; correct it")
         pairs[dotted] = text
     return pairs
 
@@ -160,8 +160,8 @@ def parse(
         values["audit"] = AuditConfig(**dict(parsed.audit) | {"attacks": dict(parsed.audit.attacks)})
         config = Config(**values)
         config = config.with_names(config.datasets or tuple(config.dataset), config.methods)
-    except ConfigError as error:
-        return None, [*problems, str(error)]
+    except ConfigError as error:  # perhaps of a name that is among the problems already
+        return None, problems + [str(error)] * all(str(error) not in problem for problem in problems)
     return config, [*problems, *_check_datasets(config), *_check_release(config)]
 
 
@@ -178,10 +178,9 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
     raw["audit"] = {} if raw.get("audit") is None else raw["audit"]
     audit: Any = dict[str, Any]
     if isinstance(raw["audit"], dict):
-        if raw["audit"].get("attacks") is None:
-            raw["audit"]["attacks"] = dict.fromkeys(discovery.available(pass_core.attacks))
-        if not raw["audit"]["attacks"]:
-            problems.append(f"audit.attacks: expected a table with at least one of {_listed(pass_core.attacks)}, found none")
+        known = discovery.available(pass_core.attacks)
+        if raw["audit"].setdefault("attacks", dict.fromkeys(known)) in ({}, None):
+            problems.append(f"audit.attacks: expected a table with at least one of {', '.join(known)}, found none")
         attacks = _named_sections(raw["audit"], "attacks", pass_core.attacks, problems, imported, "audit.")
         _complete_limits(raw["audit"].get("thresholds"))
         audit = create_model(
@@ -220,13 +219,13 @@ def _named_sections(
         try:
             fields[str(name)] = (entry_value(package, entry, "config_type", imported=imported), ...)
         except ConfigError as error:
-            problems.append(f"{parent}{key}.{name}: {error}{_nearest(entry, discovery.available(package))}")
+            problems.append(f"{parent}{key}.{name}: {error}{nearest(entry, discovery.available(package))}")
             del raw[key][name]
     return create_model(f"{parent}{key}", __config__=STRICT, **fields)
 
 
 def _complete_limits(thresholds: Any) -> None:
-    """A limit may be given by its value alone; its reason is then the default's, said to be another value's."""
+    """A limit may be given by its value alone."""
     for name, limit in thresholds.items() if isinstance(thresholds, dict) else ():
         default = getattr(Thresholds(), str(name), None)
         value = limit.get("value") if isinstance(limit, dict) else limit
@@ -258,13 +257,13 @@ def _check_datasets(config: Config) -> list[str]:
         known = entry_value(tasks.datasets, section.reader or name, "attribute_names")
         for role in ("private", "useful", "general", "kept"):
             problems += [
-                f"dataset.{name}.{role}: unknown attribute {a!r}{_nearest(a, known)}: expected some of {', '.join(known)}"
+                f"dataset.{name}.{role}: unknown attribute {a!r}{nearest(a, known)}: expected some of {', '.join(known)}"
                 for a in getattr(section, role)
                 if known is not None and a not in known
             ]
         if section.extractor not in extractors:
             problems.append(
-                f"dataset.{name}.extractor: unknown name {section.extractor!r}{_nearest(section.extractor, extractors)}: "
+                f"dataset.{name}.extractor: unknown name {section.extractor!r}{nearest(section.extractor, extractors)}: "
                 f"expected one of {', '.join(extractors)}"
             )
     return problems
@@ -291,7 +290,7 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
     kind, message = error["type"], str(error["msg"])
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys(model, error["loc"][:-1])
-        return f"{path}: unknown key{_nearest(error['loc'][-1], known)}: expected one of {', '.join(known)}"
+        return f"{path}: unknown key{nearest(error['loc'][-1], known)}: expected one of {', '.join(known)}"
     if kind in ("missing", "missing_argument"):
         return f"{path}: is missing; see `pass-pipeline config explain {path}`"
     if kind == "value_error":
@@ -314,10 +313,7 @@ def _keys(model: Any, path: tuple[Any, ...]) -> list[str]:
     return [f.name for f in dataclasses.fields(model)]
 
 
-def _nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The known name that was probably meant, as a part of a message; empty where none is close."""
     close = difflib.get_close_matches(str(name), list(known or ()), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _listed(package: ModuleType) -> str:
-    return ", ".join(discovery.available(package))

@@ -41,7 +41,7 @@ def entry_value(package: ModuleType, name: str, attribute: str, *, imported: boo
     Raises:
         ConfigError: the package has no entry of that name.
     """
-    variable = package.__name__.rsplit(".", 1)[-1].removesuffix("s").upper()  # methods -> METHOD
+    variable = _variable(package)
     module = f"{package.__name__}.{name}"
     if name in discovery.available(package) and not imported and module not in sys.modules:
         try:
@@ -49,6 +49,14 @@ def entry_value(package: ModuleType, name: str, attribute: str, *, imported: boo
         except (LookupError, AttributeError):
             pass  # written in a way that only Python itself understands
     return getattr(getattr(discovery.load(package, name), variable), attribute, None)
+
+
+def declares(package: ModuleType, name: str, method: str) -> bool:
+    """Whether the class of an entry has a method, such as `generate` of a data set."""
+    try:
+        return bool(_source(f"{package.__name__}.{name}").entry_value(_variable(package), method))
+    except (LookupError, AttributeError):
+        return False
 
 
 def value_of(module: str, name: str, *, imported: bool = False) -> Any:
@@ -70,7 +78,8 @@ def settings_of(config_type: type[Any]) -> list[Setting]:
     for field in dataclasses.fields(config_type):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         default = REQUIRED if default is dataclasses.MISSING else default
-        meaning = meanings.get(field.name) or str(getattr(default, "reason", ""))
+        section = (field.type.__doc__ or "").partition("\n")[0] if dataclasses.is_dataclass(field.type) else ""
+        meaning = meanings.get(field.name) or getattr(default, "reason", "") or section
         settings.append(Setting(field.name, type_text(field.type), getattr(default, "value", default), meaning))
     return settings
 
@@ -90,6 +99,10 @@ def type_text(kind: Any) -> str:
     if dataclasses.is_dataclass(kind) and {f.name for f in dataclasses.fields(kind)} == {"value", "reason"}:
         return "number"
     return names.get(kind, "section")
+
+
+def _variable(package: ModuleType) -> str:
+    return package.__name__.rsplit(".", 1)[-1].removesuffix("s").upper()  # methods -> METHOD
 
 
 @functools.cache
@@ -115,14 +128,14 @@ class _Source(dict[str, Any]):
         else:
             for part in _class_level(node):  # a class's body does not look names up in the namespace's own way, a function's does
                 if isinstance(part, ast.Name) and part.id in self._nodes:
-                    self[part.id]  # noqa: B018 (runs its statement)
+                    self.setdefault(part.id, self[part.id])
             exec(compile(ast.Module([_plain(node)], []), "<settings>", "exec"), self)  # noqa: S102 (our own source)
         return self[name]
 
     def entry_value(self, variable: str, attribute: str) -> Any:
         """An attribute of the class of `variable = Class()`; True for a method."""
         made: Any = self._nodes[variable]
-        return self._attribute(made.value.func.id, attribute)
+        return self.attribute(made.value.func.id, attribute)
 
     def comments(self, name: str) -> dict[str, str]:
         """Field -> the comment at its end, or above it."""
@@ -135,10 +148,11 @@ class _Source(dict[str, Any]):
                 found[field.target.id] = comment.strip()
         return found
 
-    def _attribute(self, name: str, attribute: str) -> Any:
+    def attribute(self, name: str, attribute: str) -> Any:
+        """A class attribute, its own or inherited; True for a method."""
         node: Any = self._nodes[name]
         if isinstance(node, ast.ImportFrom):
-            return _source(str(node.module))._attribute(_original(node, name), attribute)
+            return _source(str(node.module)).attribute(_original(node, name), attribute)
         for member in node.body:
             if isinstance(member, ast.FunctionDef) and member.name == attribute:
                 return True
@@ -147,7 +161,7 @@ class _Source(dict[str, Any]):
         for base in node.bases:
             parent = base.value if isinstance(base, ast.Subscript) else base
             with contextlib.suppress(LookupError, AttributeError):
-                return self._attribute(parent.id, attribute)
+                return self.attribute(parent.id, attribute)
         raise LookupError(attribute)
 
 

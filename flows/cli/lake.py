@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from flows.cli.config import stop_at
 from flows.cli.lake_order import EngineName, Order, prepare
 from flows.cli.options import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
 from pass_core.channel.draws import key_id
@@ -119,6 +120,10 @@ def _run(
     as_json: bool,
     quiet: bool,
 ) -> None:
+    from tasks.preflight import check_protect
+
+    names = {"source": source, "target": target, "dataset": dataset, "method": method}
+    stop_at(check_protect(params, settings or [], **names, models=root, key_file=key_file))
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     configure_logging(quiet)
     places = {"state": str(state) if state else None, "key_file": str(key_file) if key_file else None}

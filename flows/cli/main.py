@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 from flows.cli.audit import audit_app, compare, report
 from flows.cli.bench import bench
 from flows.cli.catalogue import attacks, datasets_app, extractors, methods
+from flows.cli.config import config_app
 from flows.cli.doctor import doctor
+from flows.cli.init import init
 from flows.cli.run import run, step, ui
 from pass_core.errors import EXIT_INTERRUPTED, PassError
 
@@ -48,9 +50,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (run, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
+for command in (init, run, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
     app.command()(command)
-for name, group in {"audit": audit_app, "datasets": datasets_app}.items():
+for name, group in {"audit": audit_app, "config": config_app, "datasets": datasets_app}.items():
     app.add_typer(group, name=name)
 
 

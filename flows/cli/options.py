@@ -81,13 +81,18 @@ def run_steps(
     quiet: bool,
 ) -> Path:
     """Runs steps one after the other and returns the root of their artefacts."""
+    from flows.cli.config import stop_at
+    from tasks.preflight import check_run
+
+    name = engine_name(engine, root, settings)
+    stop_at(check_run(params, settings or (), datasets=[dataset], methods=[method], engine=name, root=root, steps=names))
     from flows.engines import make_engine
     from tasks.registry import find_step
     from tasks.running.progress import configure_logging, reporter
 
     configure_logging(quiet)
     config = read_config(params, settings).with_names((dataset,), (method,))
-    chosen = make_engine(engine_name(engine, root, settings), config, root, params.resolve().parent, overridden=bool(settings))
+    chosen = make_engine(name, config, root, params.resolve().parent, overridden=bool(settings))
     with reporter(quiet) as progress:
         for step in map(find_step, names):
             chosen.run(step, step.key(dataset, method), progress)

@@ -9,6 +9,7 @@ import typer
 
 from flows import EngineName
 from flows.cli.audit import show_audit
+from flows.cli.config import stop_at
 from flows.cli.console import show
 from flows.cli.options import (
     DATASET,
@@ -94,11 +95,14 @@ def check_before_run(
     params: Path,
     settings: list[str] | None,
 ) -> "Config":
-    """Finds mistakes before Prefect is imported and its server started; the parameters of the run.
+    """Reports all problems that can be found before Prefect is imported and its server started; the parameters of the run.
 
     Raises:
-        ConfigError: a parameter, a name or the root cannot be used.
+        Exit: a parameter, a name, a file or the root cannot be used; each problem is printed as one line.
     """
+    from tasks.preflight import check_run
+
+    stop_at(check_run(params, settings or (), datasets=datasets or (), methods=methods or (), engine=engine, root=root))
     from flows.engines import make_engine
 
     config = read_config(params, settings)

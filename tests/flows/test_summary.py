@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from flows.summary import audit_markdown, audit_rows
 
+from flows.summary import audit_markdown, audit_rows
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json, write_json

@@ -14,7 +14,6 @@ import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
 from pass_core.auditing.thresholds import Thresholds
-
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
 from tasks.config_types import entry_value, settings_of
