@@ -222,7 +222,7 @@ def test_user_interfaces_answer_on_loopback(tmp_path: Path) -> None:
 
 def _listening(process: int) -> set[int]:
     """Ids of the processes below `process` that run a Prefect server."""
-    table = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    table = subprocess.run(["ps", "-eww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in table.splitlines()]
     family = {process}
     while grown := {int(pid) for pid, parent, _ in rows if int(parent) in family} - family:
