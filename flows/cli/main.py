@@ -15,8 +15,7 @@ import tasks.datasets
 import tasks.extractors
 from flows.cli.audit import audit_app, show_audit
 from flows.cli.bench import bench
-from flows.cli.lake import register
-from flows.cli.lake_serve import serve
+from flows.cli.lake import lake_app
 from flows.cli.options import (
     EXIT_FAILED_AUDIT,
     PARAMS,
@@ -52,8 +51,7 @@ app = typer.Typer(
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(audit_app)
-register(app)
-app.command()(serve)
+app.add_typer(lake_app, name="lake")
 app.command()(bench)
 NEXT = """
 Next: open the report in a browser
