@@ -15,6 +15,7 @@ from flows.cli.catalogue import attacks, datasets_app, extractors, methods
 from flows.cli.config import config_app
 from flows.cli.doctor import doctor
 from flows.cli.init import init
+from flows.cli.lake import lake_app
 from flows.cli.run import run, step, ui
 from pass_core.errors import EXIT_INTERRUPTED, PassError
 
@@ -52,7 +53,7 @@ app = typer.Typer(
 )
 for command in (init, run, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
     app.command()(command)
-for name, group in {"audit": audit_app, "config": config_app, "datasets": datasets_app}.items():
+for name, group in {"audit": audit_app, "config": config_app, "datasets": datasets_app, "lake": lake_app}.items():
     app.add_typer(group, name=name)
 
 

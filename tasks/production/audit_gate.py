@@ -1,11 +1,12 @@
-"""The audit before publishing, of records that are about to leave.
+"""The audit before publishing, of a sample of the records that are about to be published.
 
-Where their classes are known they are attacked; where not, the champion's audit stands for them: one of the same model and pool
-that passed and is not too old, as long as these records are like those that it was made of.
+Records with labels are attacked. Records without labels rely on the champion's audit: a recent audit of the same model and pool
+that passed, as long as these records resemble those that it was made of.
 """
 
 import datetime
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
-from tasks.production.interfaces import GateResult, Job, Sample
+from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
 from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
@@ -35,7 +36,7 @@ TRAIN_SHARE = 0.5  # of the sample's persons, whom attackers learn from
 
 @dataclass(frozen=True, slots=True)
 class AuditGate:
-    """Attacks the sample with params.yaml's attacks and limits where it has labels; goes by the champion's audit where not."""
+    """Attacks a labelled sample with the attacks and limits of params.yaml; relies on the champion's audit without labels."""
 
     config: AuditConfig
     seed: int
@@ -52,25 +53,23 @@ class AuditGate:
             subject = make_subject(sample, protector, job, self.config.depth.fresh_draws, stream(self.seed, "gate", "split"))
 
             findings = run_audit(
-                subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, _nobody
+                subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, _ignore
             )
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
         }
-        return GateResult(
-            findings.verdict, "labelled", len(sample.donors), sample.of, findings.reasons, rounded({"attributes": details})
-        )
+        return _result(findings.verdict, "labelled", sample, findings.reasons, {"attributes": details})
 
     def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> GateResult:
-        """Nobody knows these records' classes: what is known is how the same model and pool did on labelled ones."""
+        """These records have no labels: the audit of the same model and pool on labelled records is used instead."""
         try:
             labelled = read_labelled_audit(self.layout, self.key)
             held_out = read_features(self.layout.artefact("features", self.key), ())
         except DataError as error:
-            raise AuditError(f"the lake carries no labels, and no labelled audit can stand for them: {error}") from None
+            raise AuditError(f"the lake has no labels, and no labelled audit can be used instead: {error}") from None
         if labelled.document["forbid"] != job.forbid:
-            raise AuditError("the champion's audit is of another pool.forbid than this release: run audit again")
+            raise AuditError("the champion's audit was made with another pool.forbid than this release: run the audit again")
         found = audit_unlabelled(
             protector,
             labelled,
@@ -91,7 +90,7 @@ class AuditGate:
             "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
             "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
         }
-        return GateResult(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))
+        return _result(found.verdict, "unlabelled", sample, found.reasons, details)
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)
@@ -146,5 +145,10 @@ def _split(persons: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntAr
     return np.flatnonzero(known).astype(np.int64), np.flatnonzero(~known).astype(np.int64)
 
 
-def _nobody(work: str, epoch: Epoch) -> None:
-    """Nobody is told of single epochs."""
+def _result(verdict: Verdict, basis: Basis, sample: Sample, reasons: tuple[str, ...], details: dict[str, Any]) -> GateResult:
+    records, of = len(sample.donors), sample.of
+    return GateResult(verdict=verdict, basis=basis, records=records, of=of, reasons=reasons, details=rounded(details))
+
+
+def _ignore(work: str, epoch: Epoch) -> None:
+    """Single epochs are not reported."""

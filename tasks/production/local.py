@@ -1,4 +1,4 @@
-"""The local engine: worker processes, one model each; with one worker the work is done in this process."""
+"""The local executor: worker processes, one model each; a single worker runs in this process."""
 
 import ctypes
 import functools
@@ -11,17 +11,17 @@ from pass_core.errors import ConfigError, PassError, TransientError
 from tasks.production.interfaces import Failure, Job, Work
 from tasks.production.manifest import Receipt
 from tasks.production.worker import Worker
-from tasks.running.processes import Workers
+from tasks.running.processes import WorkerDied, Workers
 from tasks.storage.files import is_full
 
 _workers: dict[int, Worker] = {}  # of a worker process: at most one
 
 
-class LocalEngine:
+class LocalExecutor:
     """Processes of this machine."""
 
     def __init__(self, workers: int | None = None) -> None:
-        """`workers`: as many as there are cores by default."""
+        """`workers`: default: one per core."""
         self.workers = workers or len(os.sched_getaffinity(0))
         if self.workers < 1:
             raise ConfigError(f"workers: expected at least 1, found {self.workers}")
@@ -34,13 +34,13 @@ class LocalEngine:
             for one in work:
                 yield attempt(self._here, one)
             return
-        for _, outcome in self.start(job).each(_attempt, work):
-            yield outcome
-
-    def start(self, job: Job) -> Workers:
-        """Makes sure that the workers exist."""
         self._pool = self._pool or Workers(self.workers, functools.partial(_start, job))
-        return self._pool
+        try:
+            for _, outcome in self._pool.each(_attempt, work):
+                yield outcome
+        except WorkerDied:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self._pool is not None:
@@ -49,7 +49,7 @@ class LocalEngine:
 
 
 def attempt(worker: Worker, work: Work) -> Receipt | Failure:
-    """A worker's receipt, or why there is none; only what nobody foresaw is raised."""
+    """A worker's receipt, or why there is none; only unexpected errors are raised."""
     try:
         return worker.protect(work)
     except PassError as error:
@@ -64,7 +64,7 @@ def _start(job: Job) -> None:
 
 
 def _keep_memory() -> None:
-    """Lets large arrays be used again from block to block: asking the system anew for each costs a tenth of the time."""
+    """Keeps the memory of large arrays from block to block: new memory from the system for each costs a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pass_core.training.epochs import OnEpoch
     from pass_core.training.parallel import World
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 SECONDS_BETWEEN_LOOKS = 0.2  # at messages, while nothing is finished
 _outbox: Any = None  # in a worker: the queue to its parent
 

@@ -12,20 +12,15 @@ from deltalake import write_deltalake
 from scipy import stats
 
 from tasks.production.interfaces import Job, Work
-from tasks.production.local import LocalEngine
-from tasks.production.run import Protection
+from tasks.production.run import Hooks
 from tasks.production.worker import Worker
-from tests.tasks.production.lakes import DRAW_KEY, SECTION, make_run, make_table, protect, published, released, write_lake
+from tests.tasks.production.lakes import DRAW_KEY, SECTION, PassGate, make_table, protect, published, released, write_lake
 
 
-def _worker(run: Protection) -> Worker:
-    return Worker(run.job)
-
-
-def _donors_by_record(run: Protection) -> dict[str, int]:
+def _donors_by_record(job: Job) -> dict[str, int]:
     """Record -> donor, as a worker draws them."""
-    worker, drawn = _worker(run), {}
-    for partition in run._source.partitions().values():
+    worker, drawn = Worker(job), {}
+    for partition in worker.source.partitions().values():
         ids: list[str] = []
 
         def noting(work: Work, quarantine: Any, blocks: Any = worker._blocks, ids: list[str] = ids) -> Any:
@@ -42,12 +37,12 @@ def _donors_by_record(run: Protection) -> dict[str, int]:
 
 @pytest.fixture
 def ready(champion: Path, tmp_path: Path) -> Any:
-    """A run whose ledger has a key, over a lake."""
+    """The job of a run over a lake."""
 
-    def make(lake: Path, **more: Any) -> Protection:
-        run = make_run(champion, lake, tmp_path / f"out-{lake.name}", **more)
-        with run.open(run.plan()):
-            return run
+    def make(lake: Path, **more: Any) -> Job:
+        gate = PassGate()
+        protect(champion, lake, tmp_path / f"out-{lake.name}", hooks=Hooks(gate=gate), **more)
+        return gate.jobs[0]
 
     return make
 
@@ -56,7 +51,7 @@ def test_workers_do_not_change_a_byte(champion: Path, tmp_path: Path) -> None:
     lake = write_lake(make_table(days=6, per_day=300, start=2000), tmp_path / "lake")
     results = []
     for workers in (1, 2, 4):
-        protect(champion, lake, tmp_path / str(workers), LocalEngine(workers))
+        protect(champion, lake, tmp_path / str(workers), workers=workers)
         results.append(published(tmp_path / str(workers)))
     assert results[0] == results[1] == results[2]
     assert len(results[0]) == 6
@@ -77,7 +72,7 @@ def test_another_partitioning_gives_every_record_the_same_donor(ready: Any, tmp_
 def test_order_of_input_and_output_are_unrelated(ready: Any, champion: Path, tmp_path: Path) -> None:
     """Rank correlation of where a record stood and where its donor's row stands; the control is the order before shuffling."""
     lake = write_lake(make_table(days=1, per_day=4000, start=2000), tmp_path / "lake")
-    worker = _worker(ready(lake))
+    worker = Worker(ready(lake))
     words = worker._draw(Work(next(iter(worker.source.partitions().values())), 0), None).words  # type: ignore[arg-type]
     order = np.argsort(np.concatenate(words), kind="stable")
     assert abs(stats.spearmanr(order, np.arange(4000)).statistic) < 0.1  # six standard deviations of unrelated ranks
@@ -163,7 +158,7 @@ def test_payloads_come_out_in_the_columns_own_type(champion: Path, tmp_path: Pat
 
 
 def test_no_worker_object_tells_the_key(ready: Any, lake: Path) -> None:
-    job: Job = ready(lake).job
+    job: Job = ready(lake)
     assert job.key == DRAW_KEY
     assert DRAW_KEY.hex() not in repr(job)
     assert str(DRAW_KEY) not in repr(job)
