@@ -11,20 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flows.cli.console import out, show
-from flows.cli.options import (
-    DATASET,
-    METHOD,
-    PARAMS,
-    Dataset,
-    EngineOption,
-    Method,
-    Params,
-    Quiet,
-    Root,
-    Settings,
-    read_config,
-    run_steps,
-)
+from flows.cli.options import ONE_RELEASE, PARAMS, RUN, Params, Quiet, Settings, read_config, run_steps, taking
 from pass_core.errors import EXIT_FAILED_AUDIT, ConfigError, DataError
 
 NEVER = "never"
@@ -63,35 +50,15 @@ FailOn = Annotated[
     str | None, typer.Option("--fail-on", help="End with code 3 for these checks only: NAME,NAME or never. Default: any.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for audit.json and report.html. Default: NAME-audit.")]
-DataRoot = Annotated[Path, typer.Option("--root", help="Folder of the run's artefacts.")]
 
 
 @audit_app.command()
-def release(
-    *,
-    dataset: Dataset = DATASET,
-    method: Method = METHOD,
-    engine: EngineOption = None,
-    root: Root = None,
-    params: Params = PARAMS,
-    settings: Settings = None,
-    fail_on: FailOn = None,
-    quiet: Quiet = False,
-) -> None:
+@taking(ONE_RELEASE, RUN)
+def release(fail_on: FailOn = None, **given: Any) -> None:
     """Audit a release of this pipeline."""
-    judged = judged_checks(fail_on)
-    found = run_steps(
-        "audit",
-        "report",
-        dataset=dataset,
-        method=method,
-        engine=engine,
-        root=root,
-        params=params,
-        settings=settings,
-        quiet=quiet,
-    )
-    _finish(_publish(found, dataset, method), f"{dataset}/{method}", judged, advise=True)
+    judged, dataset, method = judged_checks(fail_on), given["dataset"], given["method"]
+    root = run_steps("audit", "report", **given)
+    _finish(_publish(root, dataset, method), f"{dataset}/{method}", judged, advise=True)
 
 
 @audit_app.command()
@@ -135,17 +102,17 @@ def pair(
 
 
 @audit_app.command()
+@taking(ONE_RELEASE)
 def unlabelled(
     table: Annotated[Path, typer.Argument(help="Table of records or features without labels.")],
     *,
-    dataset: Dataset = DATASET,
-    method: Method = METHOD,
     root: Annotated[Path | None, typer.Option("--root", help="Folder of the labelled audit. Default: data.")] = None,
     params: Params = PARAMS,
     settings: Settings = None,
     fail_on: FailOn = None,
     out_folder: Out = None,
     quiet: Quiet = False,
+    **given: Any,
 ) -> None:
     """Judge records without labels by the labelled audit and by drift."""
     from flows.engines import layout_of
@@ -154,18 +121,21 @@ def unlabelled(
     from tasks.running.progress import configure_logging
     from tasks.running.step_io import RunKey
 
-    judged, started = judged_checks(fail_on), time.monotonic()
+    judged, started, key = judged_checks(fail_on), time.monotonic(), RunKey(**given)
     configure_logging(quiet)
-    config = read_config(params, settings).with_names((dataset,), (method,))
-    layout = layout_of(root or params.resolve().parent / "data", dataset)
+    config = read_config(params, settings).with_names((key.dataset,), (str(key.method),))
+    layout = layout_of(root or params.resolve().parent / "data", key.dataset)
     with fixed_numerics(config.compute.threads):
-        document = unlabelled_document(table, RunKey(dataset, method), config, layout)
+        document = unlabelled_document(table, key, config, layout)
     _write(document, out_folder or Path(f"{table.stem}-audit"), started, judged)
 
 
-def report(dataset: Dataset = DATASET, method: Method = METHOD, root: DataRoot = Path("data")) -> None:
+@taking(ONE_RELEASE)
+def report(
+    root: Annotated[Path, typer.Option("--root", help="Folder of the run's artefacts.")] = Path("data"), **given: Any
+) -> None:
     """Write the report of an audit and print its path."""
-    show(_publish(root, dataset, method))
+    show(_publish(root, **given))
 
 
 def compare(

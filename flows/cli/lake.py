@@ -1,17 +1,15 @@
 """The commands `lake ...`: lakes in production. `--help` imports this, so heavy libraries stay inside functions."""
 
 import dataclasses
-import inspect
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from flows.cli.config import stop_at
-from flows.cli.options import PARAMS, AsJson, Params, Quiet
+from flows.cli.options import PARAMS, AsJson, Params, Quiet, taking
 
 if TYPE_CHECKING:
     from tasks.production.history import Version
@@ -51,25 +49,8 @@ RANGE = {"first": (First, None), "last": (Last, None)}
 DECISIONS = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
 
 
-def _taking(*groups: dict[str, tuple[Any, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replaces a command's `**given` by the options of these groups."""
-
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        shared = [
-            inspect.Parameter(name, keyword, default=default, annotation=option)
-            for group in groups
-            for name, (option, default) in group.items()
-        ]
-        vars(command)["__signature__"] = inspect.Signature([*own, *shared])
-        return command
-
-    return decorated
-
-
 @lake_app.command()
-@_taking(RANGE, PLACES, RUNNING, DECISIONS)
+@taking(RANGE, PLACES, RUNNING, DECISIONS)
 def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, **given: Any) -> None:
     """Print which partitions would be protected, and why; change nothing."""
     from tasks.production.run import plan_of
@@ -78,7 +59,7 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
 
 
 @lake_app.command()
-@_taking(PLACES, RUNNING, DECISIONS)
+@taking(PLACES, RUNNING, DECISIONS)
 def protect(
     source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
@@ -87,7 +68,7 @@ def protect(
 
 
 @lake_app.command()
-@_taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")})
+@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")})
 def backfill(
     source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
@@ -135,7 +116,7 @@ def _show_plan(found: "Plan", as_json: bool) -> None:
 
 
 @lake_app.command()
-@_taking(PLACES, RUNNING)
+@taking(PLACES, RUNNING)
 def serve(
     source: Annotated[str | None, typer.Argument(help="Lake to protect. Default: schedule.source.")] = None,
     target: Annotated[str | None, typer.Argument(help="Protected lake. Default: schedule.target.")] = None,

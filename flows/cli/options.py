@@ -1,14 +1,16 @@
 """Options that several commands share. `--help` and shell completion import this, so heavy libraries stay inside functions."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from flows import EngineName
 
 if TYPE_CHECKING:
+    from flows.engines import Engine
     from tasks.config import Config
 
 PARAMS, DATASET, METHOD = Path("params.yaml"), "synthetic_motion", "pass_substitution"
@@ -58,9 +60,26 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no pro
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def engine_name(engine: EngineName | None, root: Path | None, settings: list[str] | None) -> EngineName:
-    """The chosen engine, or the one that the other options need."""
-    return engine or ("in-process" if root or settings else "dvc")
+Options = dict[str, tuple[Any, Any]]  # name -> option, default
+RUN: Options = {"engine": (EngineOption, None), "root": (Root, None), "params": (Params, PARAMS), "settings": (Settings, None)}
+RUN |= {"quiet": (Quiet, False)}
+ONE_RELEASE: Options = {"dataset": (Dataset, DATASET), "method": (Method, METHOD)}
+
+
+def taking(*groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of these groups, as keywords that it names or takes as `**given`."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        options = {name: option for group in groups for name, option in group.items()}
+        own = [one for name, one in inspect.signature(command).parameters.items() if name not in {*options, "given"}]
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+            for name, (option, default) in options.items()
+        ]
+        vars(command)["__signature__"] = inspect.Signature([*own, *shared])
+        return command
+
+    return decorated
 
 
 def read_config(params: Path, settings: list[str] | None) -> "Config":
@@ -70,30 +89,42 @@ def read_config(params: Path, settings: list[str] | None) -> "Config":
     return load_config(params, parse_overrides(settings or []))
 
 
-def run_steps(
-    *names: str,
-    dataset: str,
-    method: str,
+def check_before_run(
+    params: Path,
+    datasets: list[str] | None,
+    methods: list[str] | None,
+    *,
     engine: EngineName | None,
     root: Path | None,
-    params: Path,
     settings: list[str] | None,
-    quiet: bool,
-) -> Path:
-    """Runs steps one after the other and returns the root of their artefacts."""
+    steps: Sequence[str] = get_args(StepName),
+) -> "tuple[Config, Engine]":
+    """The parameters and the engine of a run, once nothing is wrong that can be found before Prefect is imported.
+
+    Raises:
+        Exit: there are problems; each is printed as one line.
+    """
     from flows.cli.config import stop_at
     from tasks.preflight import check_run
 
-    name = engine_name(engine, root, settings)
-    stop_at(check_run(params, settings or (), datasets=[dataset], methods=[method], engine=name, root=root, steps=names))
+    name = engine or ("in-process" if root or settings else "dvc")
+    chosen: dict[str, Any] = {"datasets": datasets or (), "methods": methods or ()}
+    stop_at(check_run(params, settings or (), **chosen, engine=name, root=root, steps=steps))
     from flows.engines import make_engine
+
+    config = read_config(params, settings)
+    config = config.with_names(tuple(datasets or config.datasets), tuple(methods or config.methods))
+    return config, make_engine(name, config, root, params.resolve().parent, overridden=bool(settings))
+
+
+def run_steps(*names: str, dataset: str, method: str, params: Path, quiet: bool, **given: Any) -> Path:
+    """Runs steps one after the other and returns the root of their artefacts."""
+    _, engine = check_before_run(params, [dataset], [method], steps=names, **given)
     from tasks.registry import find_step
     from tasks.running.progress import configure_logging, reporter
 
     configure_logging(quiet)
-    config = read_config(params, settings).with_names((dataset,), (method,))
-    chosen = make_engine(name, config, root, params.resolve().parent, overridden=bool(settings))
     with reporter(quiet) as progress:
         for step in map(find_step, names):
-            chosen.run(step, step.key(dataset, method), progress)
-    return chosen.root
+            engine.run(step, step.key(dataset, method), progress)
+    return engine.root
