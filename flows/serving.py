@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from flows.audit import audit  # sets Prefect's environment before Prefect is imported
 from flows.protect import protect
@@ -10,9 +10,9 @@ from flows.protect import protect
 from prefect import Flow, serve
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
-from prefect.flows import EntrypointType
 from prefect.schedules import Cron
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.types.entrypoint import EntrypointType
 
 from flows.servers import HOST, prefect_server, servers
 from pass_core.errors import ConfigError
@@ -61,7 +61,7 @@ def _server(port: int) -> Iterator[str]:
 def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, parameters: dict[str, Any]) -> RunnerDeployment:
     try:
         schedule = Cron(cron, timezone=timezone)
-        return flow.to_deployment(
+        made = flow.to_deployment(
             name,
             schedule=schedule,
             concurrency_limit=ONE_AT_A_TIME,
@@ -71,3 +71,4 @@ def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, param
         )
     except ValueError:
         raise ConfigError(f"schedule: expected a cron expression, such as '0 2 * * *', found {cron!r}") from None
+    return cast("RunnerDeployment", made)  # Prefect's type includes the coroutine that asynchronous callers get
