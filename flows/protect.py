@@ -41,7 +41,8 @@ def _as_task(name: str, title: str, body: Callable[[], Any]) -> Any:
 
 def _secret(block: str) -> str:
     try:
-        return str(Secret.load(block).get())
+        found: Any = Secret.load(block)
+        return str(found.get())
     except ValueError:
         raise ConfigError(
             f"key_block: expected a Secret block of Prefect's server, found none called {block!r}; make it there"

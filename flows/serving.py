@@ -2,18 +2,17 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
-
-from flows.audit import audit  # sets Prefect's environment before Prefect is imported
-from flows.protect import protect
+from typing import Any, cast
 
 from prefect import Flow, serve
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
-from prefect.flows import EntrypointType
 from prefect.schedules import Cron
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.types.entrypoint import EntrypointType
 
+from flows.audit import audit
+from flows.protect import protect
 from flows.servers import HOST, prefect_server, servers
 from pass_core.errors import ConfigError
 from tasks.production.options import ProtectOptions
@@ -61,7 +60,7 @@ def _server(port: int) -> Iterator[str]:
 def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, parameters: dict[str, Any]) -> RunnerDeployment:
     try:
         schedule = Cron(cron, timezone=timezone)
-        return flow.to_deployment(
+        made = flow.to_deployment(
             name,
             schedule=schedule,
             concurrency_limit=ONE_AT_A_TIME,
@@ -69,5 +68,7 @@ def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, param
             description=(flow.description or "").splitlines()[0],
             entrypoint_type=EntrypointType.MODULE_PATH,
         )
+        return cast("RunnerDeployment", deployment)  # also typed as a coroutine, for asynchronous callers
     except ValueError:
         raise ConfigError(f"schedule: expected a cron expression, such as '0 2 * * *', found {cron!r}") from None
+    return cast("RunnerDeployment", made)  # Prefect's type includes the coroutine that asynchronous callers get

@@ -47,6 +47,7 @@ def show(
     overrides = parse_overrides(settings or [])
     config, problems = parse(read_params(params, overrides))
     stop_at(problems)
+    assert config is not None  # noqa: S101 (there was no problem)
     values = {
         path: {"value": value, "origin": origin}
         for path, value, origin in _origins(config, read_params(params), overrides)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.cli.config import stop_at
-from flows.cli.options import PARAMS, AsJson, Params, Quiet, taking
+from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, taking
 
 if TYPE_CHECKING:
-    from tasks.production.history import Version
     from tasks.production.options import ProtectOptions
     from tasks.production.plan import Plan
     from tasks.production.versions import Target as OpenTarget
@@ -40,13 +39,16 @@ Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", 
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
 Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
-# The fields of ProtectOptions, as several commands take them: option, default.
-PLACES = {"method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS)}
-PLACES |= {"settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None)}
-RUNNING = {"workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None)}
-RUNNING |= {"target_format": (Format, None)}
-RANGE = {"first": (First, None), "last": (Last, None)}
-DECISIONS = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
+# Fields of ProtectOptions that several commands take.
+PLACES: Options = {
+    "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
+    "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None),
+}  # fmt: skip
+RUNNING: Options = {
+    "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
+}  # fmt: skip
+RANGE: Options = {"first": (First, None), "last": (Last, None)}
+DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
 
 
 @lake_app.command()
@@ -79,7 +81,7 @@ def backfill(
 def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "ProtectOptions":
     from tasks.production.options import ProtectOptions
 
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     plain["settings"] = tuple(plain["settings"] or ())
     return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
 
@@ -152,17 +154,14 @@ def serve(
 @lake_app.command()
 def status(target: Target, state: State = None, as_json: AsJson = False) -> None:
     """Show the live version, its audit, a running writer and an unfinished run."""
-    from tasks.production.history import list_versions, status_of
+    from tasks.production.history import status_of
 
-    opened = _open(target, state)
-    found = status_of(opened)
+    found = status_of(_open(target, state))
     if as_json:
         typer.echo(json.dumps(found))
         return
-    live = [_version_text(one) for one in list_versions(opened) if one.live]
-    typer.echo(live[0] if live else f"{target}: nothing is published yet")
-    if found["audit"]:
-        audit = found["audit"]
+    typer.echo(_version_text(found["live"]) if found["live"] else f"{target}: nothing is published yet")
+    if audit := found["audit"]:
         typer.echo(f"audit: {audit['verdict']}, {audit['basis']}, {audit['records']} of {audit['of']} new records")
     typer.echo(f"quarantined records: {found['quarantined']}")
     typer.echo(f"writer: {found['writer'] or 'none'}; partitions staged by an unfinished run: {found['staged']}")
@@ -174,11 +173,7 @@ def versions(target: Target, state: State = None, as_json: AsJson = False) -> No
     from tasks.production.history import list_versions
 
     found = list_versions(_open(target, state))
-    if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in found]))
-        return
-    for one in found:
-        typer.echo(_version_text(one))
+    typer.echo(json.dumps(found) if as_json else "\n".join(map(_version_text, found)))
 
 
 @lake_app.command()
@@ -193,8 +188,7 @@ def rollback(
     opened = _open(target, state)
     made = roll_back(opened, to)
     typer.echo(f"{target}: version {made.version} is live and repeats version {made.restores}.")
-    kept = list_versions(opened)
-    if len({one.pools for one in kept if one.version in (made.version, made.version - 1)}) > 1:
+    if len({tuple(one["pools"]) for one in list_versions(opened)[:2]}) > 1:  # of the new live version and the one before
         typer.echo("It was made with another pool: if donors were withdrawn since, run `lake protect` to remove them again.")
 
 
@@ -204,12 +198,12 @@ def _open(target: str, state: Path | None) -> "OpenTarget":
     return open_target(target, state)
 
 
-def _version_text(one: "Version") -> str:
-    models, keys = (" ".join(name[:12] for name in names) for names in (one.models, one.keys))
-    notes = [f"repeats version {one.restores}"] * (one.restores is not None) + ["live"] * one.live
-    counts = f"{one.partitions} partition(s), {one.rows} rows"
-    parts = [f"version {one.version}", one.published or "time unknown", counts, f"model {models}", f"key {keys}", *notes]
-    return "  ".join(parts)
+def _version_text(one: dict[str, Any]) -> str:
+    models, keys = (" ".join(name[:12] for name in one[kind]) for kind in ("models", "keys"))
+    notes = [f"repeats version {one['restores']}"] * (one["restores"] is not None) + ["live"] * one["live"]
+    counts = f"{one['partitions']} partition(s), {one['rows']} rows"
+    time = one["published"] or "time unknown"
+    return "  ".join([f"version {one['version']}", time, counts, f"model {models}", f"key {keys}", *notes])
 
 
 @key_app.command("new")

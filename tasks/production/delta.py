@@ -91,24 +91,20 @@ class DeltaTarget(ObjectTarget):
             self._commit(manifest, staged, own)
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
+    def retire(self, keep: int) -> None:
         """Vacuums files that the last `keep` versions do not contain; older versions of the table can no longer be read."""
         table, current = self._table(), self.current()
         if table is None or current is None:
-            return []
-        commits = self._commits()
-        kept = {version for version in commits if current.version - keep < version <= current.version}
-        wanted = sorted(commits[version] for version in kept)
+            return
+        wanted = sorted(
+            commit for version, commit in self._commits().items() if current.version - keep < version <= current.version
+        )
         with _one_line_errors(self.location):
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=wanted)
         crash_point("retired one")
-        old = []
-        for path in sorted((self.state / "manifests").glob("*.json")):
-            version = int(path.stem.split("-")[0])
-            if version <= current.version - keep:
+        for path in (self.state / "manifests").glob("*.json"):
+            if int(path.stem.split("-")[0]) <= current.version - keep:
                 path.unlink()
-                old.append(version)
-        return sorted(set(old))
 
     def _commit(self, manifest: Manifest, staged: Mapping[str, Path], own: str) -> None:
         from deltalake import Schema

@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,6 @@ from tasks.storage.files import storage_errors
 FILE = "versions.jsonl"  # in the private state folder: published files carry no times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A version that readers see, or that a rollback can restore."""
-
-    version: int
-    live: bool
-    published: str | None  # UTC; None where the state folder does not know
-    partitions: int
-    rows: int
-    models: tuple[str, ...]  # digests
-    pools: tuple[str, ...]  # digests
-    keys: tuple[str, ...]  # ids of the draw keys
-    restores: int | None  # the version that this one repeats after a rollback
-
-
 def note_version(state: Path, manifest: Manifest) -> None:
     """Notes the time just before a version is published; of several attempts at one version the last counts."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -46,13 +30,24 @@ def note_version(state: Path, manifest: Manifest) -> None:
         os.fsync(file.fileno())
 
 
-def list_versions(target: Target) -> list[Version]:
-    """All versions that are kept, the newest first."""
-    current, times = target.current(), _times(target.state)
-    return [
-        _version(one, times.get(one.version), live=current is not None and one.version == current.version)
-        for _, one in sorted(target.manifests().items(), reverse=True)
-    ]
+def list_versions(target: Target) -> list[dict[str, Any]]:
+    """All versions that are kept, the newest first, as plain values; `restores` is the version that a rollback repeats."""
+    current, times, found = target.current(), _times(target.state), []
+    for number, manifest in sorted(target.manifests().items(), reverse=True):
+        receipts = manifest.partitions.values()
+        pins = {name: sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
+        found.append(
+            {
+                "version": number,
+                "live": current is not None and number == current.version,
+                "published": times.get(number),  # UTC; None where the state folder has no record
+                "partitions": len(receipts),
+                "rows": sum(one.rows for one in receipts),
+                **{f"{name}s": values for name, values in pins.items()},
+                "restores": manifest.restores,
+            }
+        )
+    return found
 
 
 def roll_back(target: Target, to: int | None = None) -> Manifest:
@@ -65,11 +60,12 @@ def roll_back(target: Target, to: int | None = None) -> Manifest:
         ConfigError: no such version is kept, or it is live.
         DataError: files of the version are missing.
     """
+    current = target.current()
+    if current is None:
+        raise ConfigError(f"{target.location}: expected a protected lake with versions, found none; check TARGET")
     with storage_errors(target.state), target.lock() as held:
-        kept, current = target.manifests(), target.current()
-        base = kept[_chosen(kept, current, to)] if current else None
-        if current is None or base is None:
-            raise ConfigError("expected a protected lake with versions, found none; check TARGET")
+        current, kept = target.current() or current, target.manifests()
+        base = kept[_chosen(kept, current, to)]
         missing = [name for name in base.partitions if not target.has_files(base, name)]
         if missing:
             raise DataError(f"version {base.version}: files of {len(missing)} partition(s), such as {missing[0]}, are missing")
@@ -95,30 +91,14 @@ def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int
 
 def status_of(target: Target) -> dict[str, Any]:
     """The live version, its audit, a run that is writing now, and partitions staged by an unfinished run."""
-    live = next((one for one in list_versions(target) if one.live), None)
     manifest = target.current()
     return {
-        "live": dataclasses.asdict(live) if live else None,
+        "live": next((one for one in list_versions(target) if one["live"]), None),
         "audit": dict(manifest.audit) if manifest else None,
         "quarantined": sum(one.quarantined for one in manifest.partitions.values()) if manifest else 0,
         "writer": read_lease(target.state),
         "staged": Staging(target.state / "staging").count(),
     }
-
-
-def _version(manifest: Manifest, published: str | None, *, live: bool) -> Version:
-    receipts = manifest.partitions.values()
-    return Version(
-        version=manifest.version,
-        live=live,
-        published=published,
-        partitions=len(receipts),
-        rows=sum(one.rows for one in receipts),
-        models=tuple(sorted({one.pins.model for one in receipts})),
-        pools=tuple(sorted({one.pins.pool for one in receipts})),
-        keys=tuple(sorted({one.pins.key for one in receipts})),
-        restores=manifest.restores,
-    )
 
 
 def _times(state: Path) -> dict[int, str]:

@@ -247,7 +247,8 @@ class Protection:
             schemas = {name: one.columns() for name, one in staged.items()}
             receipts = {name: one.receipt for name, one in staged.items()}
             docs = self.state / "docs"
-            check_partitions(f"protected lake {self.job.dataset} {self.job.method}", receipts, schemas, expected, docs)
+            name = f"protected lake {self.job.dataset} {self.job.method}"
+            check_partitions(name, receipts, schemas, expected=expected, docs=docs)
 
     def _topped_up(self, plan: Plan) -> dict[str, Staged]:
         """The staged partitions; with larger samples where others failed and their share of the sample is missing."""

@@ -77,8 +77,8 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def retire(self, keep: int) -> list[int]:
-        """Deletes all but the last `keep` versions, with the files that only they used; returns the deleted versions."""
+    def retire(self, keep: int) -> None:
+        """Deletes all but the last `keep` versions, with the files that only they used."""
 
 
 class FolderTarget(Target):
@@ -140,17 +140,14 @@ class FolderTarget(Target):
         sync_folder(self.root)
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
-        current = self.current()
-        numbers = sorted(int(path.name) for path in (self.root / VERSIONS).iterdir()) if current else []
-        old = [number for number in numbers if current and number <= current.version - keep]
-        for number in old:
-            gone = self.state / "retired"
-            shutil.rmtree(gone, ignore_errors=True)
-            (self.root / self.place(number, 0)).rename(gone)  # first out of sight: readers never see a half-deleted version
-            crash_point("retired one")
-            shutil.rmtree(gone)
-        return old
+    def retire(self, keep: int) -> None:
+        current, gone = self.current(), self.state / "retired"
+        for folder in sorted((self.root / VERSIONS).iterdir()) if current else ():
+            if current and int(folder.name) <= current.version - keep:
+                shutil.rmtree(gone, ignore_errors=True)
+                folder.rename(gone)  # first out of sight: readers never see a half-deleted version
+                crash_point("retired one")
+                shutil.rmtree(gone)
 
 
 class ObjectTarget(Target):
@@ -200,14 +197,15 @@ class ObjectTarget(Target):
         self._write(f"{CURRENT}.json", {"version": manifest.version, "manifest": f"{own}/{MANIFEST}"})
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
+    def retire(self, keep: int) -> None:
         """Also removes what runs left that died before the pointer moved."""
         current = self.current()
         if current is None:
-            return []
+            return
         files = self._list(VERSIONS)
-        latest = self._latest(files)
-        kept = dict(found for version, found in latest.items() if current.version - keep < version <= current.version)
+        kept = dict(
+            found for version, found in self._latest(files).items() if current.version - keep < version <= current.version
+        )
         used = {
             f"{raw['places'][name]}/{file['path']}"
             for raw in kept.values()
@@ -217,7 +215,6 @@ class ObjectTarget(Target):
         for path in sorted(set(files) - used - set(kept), key=lambda path: path.endswith(MANIFEST)):
             self._files.delete_file(f"{self._base}/{path}")
             crash_point("retired one")
-        return sorted(version for version, (path, _) in latest.items() if path not in kept)
 
     def _latest(self, files: list[str]) -> dict[int, tuple[str, dict[str, Any]]]:
         """Version -> path and content of its manifest; of two with one number the later was published, with the larger token."""

@@ -283,7 +283,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     for table in released(target).values():
         assert left not in {row.tobytes() for row in _vectors(table, "vector")}
     assert protect(after.root, lake, target)[1] is None
-    with pytest.raises(DataError, match="1 of 1 that the pool does not know") as error:
+    with pytest.raises(DataError, match="1 of 1 that are not in the pool") as error:
         withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], "record")
     assert "nobody-we-know" not in str(error.value)
 
