@@ -256,7 +256,7 @@ def test_workers_end_with_a_parent_that_was_killed(champion: Path, versions: Any
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from tasks.protecting.engine import LocalEngine\n"
+        "from tasks.production.local import LocalEngine\n"
         "from tests.protecting.lakes import make_run\n"
         "if __name__ == '__main__':\n"
         f"    engine = LocalEngine(2)\n"

@@ -17,7 +17,7 @@ from tasks.running.step_io import RunKey
 from tests.conftest import write_params
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
-CODE = "import sys, tasks.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
+CODE = "import sys, tasks.storage.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
 
 
 def _command(root: Path) -> list[str]:
