@@ -159,7 +159,7 @@ class _Source(dict[str, Any]):
             if isinstance(member, (ast.Assign, ast.AnnAssign)) and attribute in _defined(member) and member.value:
                 return eval(compile(ast.Expression(member.value), "<settings>", "eval"), self)  # noqa: S307 (our own source)
         for base in node.bases:
-            parent = base.value if isinstance(base, ast.Subscript) else base
+            parent: Any = base.value if isinstance(base, ast.Subscript) else base
             with contextlib.suppress(LookupError, AttributeError):
                 return self.attribute(parent.id, attribute)
         raise LookupError(attribute)

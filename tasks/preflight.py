@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tasks.datasets
 import tasks.extractors
+from pass_core import discovery
 from pass_core.errors import ConfigError, PassError
 from tasks.config import Config, nearest, override, parse, parse_overrides, read_params
 from tasks.config_types import declares, entry_value, value_of
@@ -53,7 +54,7 @@ def check_run(
             versioned = engine == "dvc"
             raw = _raw_folder(name, root or project / "data" / ("" if versioned else "runs/default"), versioned)
             problems += _check_data(f"dataset.{name}", section, raw, pool)
-        if "extract" in steps:
+        if "extract" in steps and section.extractor in discovery.available(tasks.extractors):
             problems += _check_extractor(f"dataset.{name}", section, config.extractor)
     return problems
 
@@ -204,4 +205,4 @@ def _training_rows(lake: "OpenLake") -> int | None:
     if not config.split and len(values) > MAX_PERSONS:
         return rows
     splits = values if config.split else [split_of(config.split_seed, value) for value in values]
-    return sum(number for split, number in zip(splits, numbers, strict=True) if split == "train")
+    return sum(int(number) for split, number in zip(splits, numbers, strict=True) if split == "train")
