@@ -68,7 +68,6 @@ def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, param
             description=(flow.description or "").splitlines()[0],
             entrypoint_type=EntrypointType.MODULE_PATH,
         )
-        return cast("RunnerDeployment", deployment)  # also typed as a coroutine, for asynchronous callers
     except ValueError:
         raise ConfigError(f"schedule: expected a cron expression, such as '0 2 * * *', found {cron!r}") from None
     return cast("RunnerDeployment", made)  # Prefect's type includes the coroutine that asynchronous callers get

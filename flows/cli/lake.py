@@ -54,7 +54,7 @@ DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropM
 @lake_app.command()
 @taking(RANGE, PLACES, RUNNING, DECISIONS)
 def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, **given: Any) -> None:
-    """Print which partitions would be protected, and why; change nothing."""
+    """Print which partitions would be protected, and why."""
     from tasks.production.run import plan_of
 
     _show_plan(plan_of(_options(source, target, dataset, given)), as_json)
@@ -65,7 +65,7 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
 def protect(
     source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
-    """Protect what has changed in a lake, audit it, and publish it as a new version."""
+    """Protect and audit what has changed, and publish a new version."""
     _run(_options(source, target, dataset, given), as_json, quiet)
 
 
@@ -74,7 +74,7 @@ def protect(
 def backfill(
     source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
-    """Protect a range of partitions and publish what succeeds; repeat it to retry the rest."""
+    """Protect a range of partitions; repeat to retry what failed."""
     _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
 
 
@@ -129,7 +129,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", help="Port of Prefect's UI.", metavar="N")] = 4200,
     **given: Any,
 ) -> None:
-    """Protect a lake every night and audit every week, until Ctrl-C; starts a Prefect server."""
+    """Protect a lake every night and audit every week, until Ctrl-C."""
     from pass_core.errors import ConfigError
     from tasks.config import load_config, parse_overrides
     from tasks.production.run import plan_of
@@ -153,7 +153,7 @@ def serve(
 
 @lake_app.command()
 def status(target: Target, state: State = None, as_json: AsJson = False) -> None:
-    """Show the live version, its audit, a running writer and an unfinished run."""
+    """Print the live version, its audit and what is running."""
     from tasks.production.history import status_of
 
     found = status_of(_open(target, state))
@@ -182,7 +182,7 @@ def rollback(
     to: Annotated[int | None, typer.Option("--to", help="Version. Default: the one before.", metavar="VERSION")] = None,
     state: State = None,
 ) -> None:
-    """Publish an earlier version again, as a new version; the next protect run publishes on top."""
+    """Publish an earlier version again, as a new version."""
     from tasks.production.history import list_versions, roll_back
 
     opened = _open(target, state)
@@ -234,7 +234,7 @@ def withdraw_donors(
     targets: Annotated[list[str] | None, typer.Option("--target", help="Protected lake to search; repeatable.")] = None,
     state: State = None,
 ) -> None:
-    """Make a pool and models without some donors, and list the partitions that show them."""
+    """Remove donors and list the partitions that show them."""
     from tasks.config import load_config
     from tasks.production.receipts import Receipts
     from tasks.production.withdrawal import withdraw
