@@ -5,8 +5,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -15,30 +15,21 @@ from flows.cli.options import PARAMS, AsJson, Params, read_config
 from pass_core.errors import EXIT_ERROR, PassError
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: its name, whether it succeeded, what was found."""
-
-    check: str
-    ok: bool
-    found: str
-
-
 def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
     """Check the installation; end with code 2 if something failed."""
     findings = examine(params)
     if as_json:
-        show_json([asdict(finding) for finding in findings])
+        show_json(findings)
     else:
         for finding in findings:
-            out.print("[green]ok    [/]" if finding.ok else "[red]failed[/]", end=" ")
-            show(f"{finding.check}: {finding.found}")
-    if not all(finding.ok for finding in findings):
+            out.print("[green]ok    [/]" if finding["ok"] else "[red]failed[/]", end=" ")
+            show(f"{finding['check']}: {finding['found']}")
+    if not all(finding["ok"] for finding in findings):
         raise typer.Exit(EXIT_ERROR)
 
 
-def examine(params: Path) -> list[Finding]:
-    """Runs every check, also after one that failed."""
+def examine(params: Path) -> list[dict[str, Any]]:
+    """Runs every check, also after one that failed: its name, whether it is ok, what was found."""
     import torch
 
     from flows.engines import DvcEngine
@@ -57,12 +48,12 @@ def examine(params: Path) -> list[Finding]:
         "temporary folder is writable": lambda: _writable(Path(tempfile.gettempdir())),
         "git and DVC": lambda: _versioned(project),
     }
-    findings = []
+    findings: list[dict[str, Any]] = []
     for name, check in checks.items():
         try:
-            findings.append(Finding(name, True, check()))
+            findings.append({"check": name, "ok": True, "found": check()})
         except (PassError, OSError, importlib.metadata.PackageNotFoundError) as error:
-            findings.append(Finding(name, False, str(error)))
+            findings.append({"check": name, "ok": False, "found": str(error)})
     return findings
 
 

@@ -25,8 +25,6 @@ RENAMED = {
     "plan": "lake plan", "status": "lake status", "versions": "lake versions", "rollback": "lake rollback",
     "withdraw": "lake donors withdraw", "train": "step train", "list": "datasets", "demo": "run", "mlflow": "ui", "prefect": "ui",
 }  # fmt: skip
-
-
 ORDER = ("init", "run", "step", "audit", "compare", "report", "lake", "config", "datasets", "extractors", "methods", "attacks")
 
 

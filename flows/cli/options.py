@@ -1,7 +1,7 @@
 """Options that several commands share. `--help` and shell completion import this, so heavy libraries stay inside functions."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -17,36 +17,28 @@ PARAMS, DATASET, METHOD = Path("params.yaml"), "synthetic_motion", "pass_substit
 StepName = Literal["generate", "ingest", "validate", "extract", "sample_pool", "train", "substitute", "audit", "report"]
 
 
-def _complete(names: Callable[[Path], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
-    """Shell completion from names that a parameter file and this installation offer."""
-
-    def complete(context: typer.Context, incomplete: str) -> list[str]:
-        return sorted(name for name in names(Path(context.params.get("params") or PARAMS)) if name.startswith(incomplete))
-
-    return complete
-
-
-def _datasets(params: Path) -> set[str]:
+def complete_dataset(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of data sets for the shell: those of this installation and the sections of params.yaml."""
     import yaml
 
     import tasks.datasets
     from pass_core import discovery
 
     try:
-        sections = yaml.safe_load(params.read_text())["dataset"]
+        sections = yaml.safe_load(Path(context.params.get("params") or PARAMS).read_text())["dataset"]
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         sections = ()  # no file, or none that can be read: completion stays silent
-    return {*discovery.available(tasks.datasets), *map(str, sections)}
+    return sorted(name for name in {*discovery.available(tasks.datasets), *map(str, sections)} if name.startswith(incomplete))
 
 
-def _methods(_params: Path) -> tuple[str, ...]:
+def complete_method(incomplete: str) -> list[str]:
+    """Names of methods for the shell."""
     import pass_core.methods
     from pass_core import discovery
 
-    return discovery.available(pass_core.methods)
+    return [name for name in discovery.available(pass_core.methods) if name.startswith(incomplete)]
 
 
-complete_dataset, complete_method = _complete(_datasets), _complete(_methods)
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set: a name from params.yaml.", autocompletion=complete_dataset)]
 Method = Annotated[str, typer.Option("--method", help="Method: a name from params.yaml.", autocompletion=complete_method)]
 Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project root.")]

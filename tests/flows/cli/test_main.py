@@ -178,9 +178,10 @@ def test_audit_and_report_of_a_finished_run(tiny_root: Path, tmp_path: Path) -> 
 
 def test_errors_are_one_line_with_code_2(tmp_path: Path) -> None:
     write_params(tmp_path)
+    (tmp_path / "dvc.yaml").write_text("stages: {}")
     for arguments, words in (
         (("step", "train", "--root", "root"), "expected input 'features' of step train is missing"),
-        (("run", "--root", "root", "--method", "magic"), "method 'magic' has no section"),
+        (("run", "--root", "root", "--method", "magic"), "method.magic: unknown name 'magic'"),
         (("step", "train", "--engine", "dvc", "--set", "train.epochs=1"), "engine dvc: parameters and paths come from"),
         (("report", "--root", "nowhere"), "audit.json: expected file is missing"),
     ):
