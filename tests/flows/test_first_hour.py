@@ -15,7 +15,7 @@ from pass_core.randomness import stream
 from tests.conftest import PROJECT
 
 N = 240
-SECRET = "CANARY-7f3a"  # a value that no command may print
+CANARY = "CANARY-7f3a"  # a value that no command may print
 TINY = [
     "train.epochs=1",
     "audit.attacks={majority: {}, logistic_regression: {iterations: 20}}",
@@ -42,8 +42,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vectors[:, 1] += 2 * topic
     table = pa.table(
         {
-            "call_id": [f"{SECRET}-{k}" for k in range(N)],
-            "customer": [f"{SECRET}-c{k % 40}" for k in range(N)],
+            "call_id": [f"{CANARY}-{k}" for k in range(N)],
+            "customer": [f"{CANARY}-c{k % 40}" for k in range(N)],
             "day": [f"2026-11-{1 + k % 3:02d}" for k in range(N)],
             "gender": ["f" if k else "m" for k in gender],
             "topic": topic,
@@ -53,7 +53,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ds.write_dataset(table, folder / "calls", format="parquet", partitioning=["day"], partitioning_flavor="hive")
     done = _command(folder, "init", "calls", "--private", "gender", "--useful", "topic", "--general", "", "--yes")
     assert done.returncode == 0, done.stderr
-    assert SECRET not in done.stdout + done.stderr
+    assert CANARY not in done.stdout + done.stderr
     assert "240 records" in done.stdout
     assert "gender                   string       2 different values" in done.stdout
     return folder
@@ -62,7 +62,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_init_writes_a_commented_file_of_ten_lines(project: Path) -> None:
     text = (project / "params.yaml").read_text()
     assert len([line for line in text.splitlines() if not line.startswith("#")]) <= 12
-    assert SECRET not in text
+    assert CANARY not in text
     section = yaml.safe_load(text)["dataset"]["calls"]
     assert (section["record_id"], section["person"], section["payload"]) == ("call_id", "customer", ["vector"])
     assert "private: [gender]  # 2 classes" in text
