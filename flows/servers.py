@@ -12,13 +12,12 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from pass_core.errors import PassError, TransientError
+from pass_core.errors import EXIT_INTERRUPTED, PassError, TransientError
 from tasks.running.processes import end_bound, start_bound
 
 HOST = "127.0.0.1"  # this machine only: the servers need no password
 START_SECONDS = 180.0  # on a busy machine
 QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-EXIT_INTERRUPTED = 130
 
 
 def prefect_server(port: int) -> list[str]:
