@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from types import ModuleType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pass_core import discovery
+from pass_core.auditing.thresholds import Limit
 
 FIRST_PARTY = ("pass_core", "tasks")
 REQUIRED = "required"
@@ -41,14 +43,11 @@ def entry_value(package: ModuleType, name: str, attribute: str, *, imported: boo
     Raises:
         ConfigError: the package has no entry of that name.
     """
-    variable = _variable(package)
-    module = f"{package.__name__}.{name}"
+    module, variable = f"{package.__name__}.{name}", _variable(package)
     if name in discovery.available(package) and not imported and module not in sys.modules:
-        try:
+        with contextlib.suppress(LookupError, AttributeError):  # written in a way that only Python itself understands
             return _source(module).entry_value(variable, attribute)
-        except (LookupError, AttributeError):
-            pass  # written in a way that only Python itself understands
-    return getattr(getattr(discovery.load(package, name), variable), attribute, None)
+    return getattr(getattr(discovery.load(package, name), variable), attribute)
 
 
 def declares(package: ModuleType, name: str, method: str) -> bool:
@@ -71,16 +70,19 @@ def value_of(module: str, name: str, *, imported: bool = False) -> Any:
 def settings_of(config_type: type[Any]) -> list[Setting]:
     """The settings of a config class with what they mean: the comment beside a field, or a limit's reason."""
     meanings: dict[str, str] = {}
+    ranges: dict[str, str] = {}
     for parent in reversed(config_type.__mro__):
         if dataclasses.is_dataclass(parent):
             meanings |= _source(parent.__module__).comments(parent.__name__)
+            ranges |= _source(parent.__module__).ranges(parent.__name__)
     settings = []
     for field in dataclasses.fields(config_type):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         default = REQUIRED if default is dataclasses.MISSING else default
         section = (field.type.__doc__ or "").partition("\n")[0] if dataclasses.is_dataclass(field.type) else ""
         meaning = meanings.get(field.name) or getattr(default, "reason", "") or section
-        settings.append(Setting(field.name, type_text(field.type), getattr(default, "value", default), meaning))
+        kind = type_text(field.type) + (f", {ranges[field.name]}" if field.name in ranges else "")
+        settings.append(Setting(field.name, kind, getattr(default, "value", default), meaning))
     return settings
 
 
@@ -95,9 +97,7 @@ def type_text(kind: Any) -> str:
         return f"list of {type_text(parts[0])}"
     if origin in (dict, Mapping):
         return f"table of {type_text(parts[1])}"
-    names = {str: "text", bool: "true or false", float: "number", int: "whole number", type(None): "null", Any: "section"}
-    if dataclasses.is_dataclass(kind) and {f.name for f in dataclasses.fields(kind)} == {"value", "reason"}:
-        return "number"
+    names = {str: "text", bool: "true or false", float: "number", int: "whole number", type(None): "null", Limit: "number"}
     return names.get(kind, "section")
 
 
@@ -139,13 +139,23 @@ class _Source(dict[str, Any]):
 
     def comments(self, name: str) -> dict[str, str]:
         """Field -> the comment at its end, or above it."""
-        lines, found = self._text.splitlines(), {}
+        lines, found = self._text.splitlines(), dict[str, str]()
         for field in getattr(self._nodes.get(name), "body", []):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 end = lines[(field.end_lineno or 1) - 1].encode()[field.end_col_offset or 0 :].decode()
                 above = lines[field.lineno - 2].strip()
                 comment = end.partition("#")[2] or (above[1:] if above.startswith("#") else "")
-                found[field.target.id] = comment.strip()
+                found |= {field.target.id: comment.strip()} if comment else {}
+        return found
+
+    def ranges(self, name: str) -> dict[str, str]:
+        """Field -> the values that the class's own check allows, in the words of its message."""
+        found: dict[str, str] = {}
+        for part in ast.walk(self._nodes[name]):
+            if isinstance(part, (ast.For, ast.Raise)):
+                looped = re.findall(r"'(\w+)'", ast.unparse(part.iter)) if isinstance(part, ast.For) else []
+                for field, allowed in re.findall(r"""['"]{?(\w+)}?: expected ([^,{'"]+)(?=[,'"])""", ast.unparse(part)):
+                    found |= dict.fromkeys(looped if field == "name" else [field], allowed.strip())
         return found
 
     def attribute(self, name: str, attribute: str) -> Any:

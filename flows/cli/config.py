@@ -70,24 +70,16 @@ def explain(
     path: Annotated[str, typer.Argument(help="Section or setting, such as audit.thresholds. Default: the sections.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Explain settings: type, default and meaning."""
+    """Explain settings: type, allowed values, default and meaning."""
     settings = explained(path)
     if as_json:
-        fields = ("name", "type", "default", "meaning")
-        typer.echo(json.dumps([{name: getattr(setting, name) for name in fields} for setting in settings], indent=2, default=str))
+        typer.echo(json.dumps([dataclasses.asdict(setting) for setting in settings], indent=2, default=str))
         return
     for setting in settings:
-        typer.echo(f"{setting.name}: {setting.type}{default_text(setting)}")
+        default = "required" if setting.default == "required" else f"default {json.dumps(setting.default, default=str)}"
+        typer.echo(f"{setting.name}: {setting.type}" + ("" if setting.type == "section" else f", {default}"))
         if setting.meaning:
             typer.echo(f"    {setting.meaning}")
-
-
-def default_text(setting: "Setting") -> str:
-    """The default as part of a line; empty for sections."""
-    if setting.type == "section":
-        return ""
-    found = setting.default
-    return ", required" if found == "required" else f", default {json.dumps(found, ensure_ascii=False, default=str)}"
 
 
 def explained(path: str) -> "list[Setting]":
@@ -136,11 +128,8 @@ def _origins(config: "Config", file: Mapping[str, Any], overrides: Mapping[str, 
         override(replaced, dotted, text)
     for path, value in _leaves(config, ()):
         prefixes = {".".join(path[:length]) for length in range(1, len(path) + 1)}
-        if prefixes & overrides.keys():
-            origin = "--set" if _holds(replaced, path) else "default"
-        else:
-            origin = "file" if _holds(file, path) else "default"
-        yield ".".join(path), value, origin
+        origin, values = ("--set", replaced) if prefixes & overrides.keys() else ("file", file)
+        yield ".".join(path), value, origin if _holds(values, path) else "default"
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -159,9 +148,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 def _holds(section: Any, path: tuple[str, ...]) -> bool:
     """Whether raw parameters set the value at a path, or a value that contains it."""
     for name in path:
-        if not isinstance(section, Mapping):
-            return section is not None
-        if name not in section:
-            return False
+        if not isinstance(section, Mapping) or name not in section:
+            return section is not None and not isinstance(section, Mapping)
         section = section[name]
     return True
