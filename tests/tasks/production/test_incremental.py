@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -298,7 +299,7 @@ def test_a_foreign_folder_and_a_state_inside_the_target_are_refused(champion: Pa
 
 
 def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StorageError, match="free space"):
         protect(champion, lake, tmp_path / "out")
     assert not (tmp_path / "out").exists()
