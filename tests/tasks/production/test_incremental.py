@@ -273,7 +273,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     position = int(np.flatnonzero(shown.sum(axis=0) == 1)[0])
     where = sorted(counts)[int(np.flatnonzero(shown[:, position])[0])]
     section = load_config(write_params(tmp_path)).dataset["calls"]
-    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], "record")
+    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], by="record")
     assert gone.donors == (position,)
     assert receipts.showing(manifest, digest(champion / "pools" / "calls"), gone.donors) == [where]
     left = _vectors(pool, "payload")[position].tobytes()
@@ -285,7 +285,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
         assert left not in {row.tobytes() for row in _vectors(table, "vector")}
     assert protect(after.root, lake, target)[1] is None
     with pytest.raises(DataError, match="1 of 1 that are not in the pool") as error:
-        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], "record")
+        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], by="record")
     assert "nobody-we-know" not in str(error.value)
 
 
