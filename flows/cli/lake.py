@@ -123,6 +123,7 @@ def serve(
     source: Annotated[str | None, typer.Argument(help="Lake to protect. Default: schedule.source.")] = None,
     target: Annotated[str | None, typer.Argument(help="Protected lake. Default: schedule.target.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Default: schedule.dataset.", metavar="NAME")] = None,
+    *,
     protect_cron: Annotated[str | None, typer.Option("--protect", help="Cron expression.", metavar="CRON")] = None,
     audit_cron: Annotated[str | None, typer.Option("--audit", help="Cron expression.", metavar="CRON")] = None,
     timezone: Annotated[str | None, typer.Option("--timezone", help="Such as Europe/Berlin.", metavar="ZONE")] = None,
@@ -228,6 +229,7 @@ def withdraw_donors(
     ids: Annotated[list[str], typer.Argument(help="Ids of donors' records (or persons).", show_default=False)],
     dataset: Dataset,
     to: Annotated[Path, typer.Option("--to", help="Folder of the new pool and models.", metavar="DIR", show_default=False)],
+    *,
     models: Models = Path("data"),
     params: Params = PARAMS,
     person: Annotated[bool, typer.Option("--person", help="Read IDS as persons: withdraw all their records.")] = False,
@@ -241,7 +243,7 @@ def withdraw_donors(
     from tasks.running.layout import Layout
 
     section = load_config(params).with_names((dataset,), ()).dataset[dataset]
-    gone = withdraw(Layout(models), Layout(to), dataset, section, ids, "person" if person else "record")
+    gone = withdraw(Layout(models), Layout(to), dataset, section, ids, by="person" if person else "record")
     typer.echo(f"{len(gone.donors)} donor(s) withdrawn; the new pool and {len(gone.models)} model(s) are in {to}.")
     typer.echo(f"Next: audit them, then run `lake protect --models {to}`: it draws only the partitions below again.")
     for target in targets or []:

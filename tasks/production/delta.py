@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pass_core.errors import ConfigError, StorageError
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, OutputFile, read_manifest, to_json
+from tasks.production.manifest import Manifest, read_manifest, to_json
 from tasks.production.versions import ObjectTarget
 from tasks.production.writer_lock import Lease
 from tasks.storage.files import read_json, sync_file, write_json
@@ -32,7 +32,10 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DeltaTarget(ObjectTarget):
-    """A Delta table in a folder or an object store."""
+    """A Delta table in a folder or an object store.
+
+    Files keep their hive folders: some readers (polars) take partition values from the folders alone.
+    """
 
     plain_lists = True
 
@@ -66,7 +69,7 @@ class DeltaTarget(ObjectTarget):
         return f"{version:06d}-{token:08x}"
 
     def holds(self, manifest: Manifest, partition: str) -> bool:
-        paths = [_path(manifest.places[partition], file) for file in manifest.partitions[partition].files]
+        paths = [f"{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
         return all(path in self._adds() for path in paths) and self.has_files(manifest, partition)
 
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
@@ -74,7 +77,7 @@ class DeltaTarget(ObjectTarget):
         crash_point("version started")
         for name, folder in staged.items():
             for file in manifest.partitions[name].files:
-                self._upload(folder / file.path, _path(own, file))
+                self._upload(folder / file.path, f"{own}/{file.path}")
             crash_point("version half linked")
         path = self._manifest(manifest.version, manifest.token)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,7 +114,7 @@ class DeltaTarget(ObjectTarget):
         from deltalake.transaction import create_table_with_add_actions
 
         adds = [
-            _add(_path(own, file), folder / file.path, name)
+            _add(f"{own}/{file.path}", folder / file.path, name)
             for name, folder in staged.items()
             for file in manifest.partitions[name].files
         ]
@@ -189,11 +192,6 @@ class DeltaTarget(ObjectTarget):
 
     def _manifest(self, version: int, token: int) -> Path:
         return self.state / "manifests" / f"{self.place(version, token)}.json"
-
-
-def _path(place: str, file: OutputFile) -> str:
-    """A file's path in the table, with hive folders: some readers (polars) take partition values from the folders alone."""
-    return f"{place}/{file.path}"
 
 
 def _values(partition: str) -> dict[str, str | None]:

@@ -46,7 +46,7 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
         raise DataError(f"{pool / FILE}: is damaged; withdraw the donors again") from None
 
 
-def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], by: By) -> Withdrawal:
+def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], *, by: By) -> Withdrawal:
     """Writes pool and models without these donors below another root.
 
     Raises:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -272,7 +273,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     position = int(np.flatnonzero(shown.sum(axis=0) == 1)[0])
     where = sorted(counts)[int(np.flatnonzero(shown[:, position])[0])]
     section = load_config(write_params(tmp_path)).dataset["calls"]
-    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], "record")
+    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], by="record")
     assert gone.donors == (position,)
     assert receipts.showing(manifest, digest(champion / "pools" / "calls"), gone.donors) == [where]
     left = _vectors(pool, "payload")[position].tobytes()
@@ -284,7 +285,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
         assert left not in {row.tobytes() for row in _vectors(table, "vector")}
     assert protect(after.root, lake, target)[1] is None
     with pytest.raises(DataError, match="1 of 1 that are not in the pool") as error:
-        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], "record")
+        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], by="record")
     assert "nobody-we-know" not in str(error.value)
 
 
@@ -298,7 +299,7 @@ def test_a_foreign_folder_and_a_state_inside_the_target_are_refused(champion: Pa
 
 
 def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StorageError, match="free space"):
         protect(champion, lake, tmp_path / "out")
     assert not (tmp_path / "out").exists()
