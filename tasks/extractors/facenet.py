@@ -42,6 +42,11 @@ class FaceNetConfig:
         if (self.crop is not None and self.crop < 16) or self.batch_size < 1:
             raise ConfigError("crop: expected at least 16 or null, and batch_size at least 1")
 
+    def check_files(self) -> None:
+        """Raises a PassError when the weights file is missing or another one than pinned; called before a run."""
+        if self.weights is not None:
+            _checked_digest(Path(self.weights), self.digest)
+
 
 class FaceNet:
     """The network."""
@@ -108,7 +113,7 @@ def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
     return model, digest
 
 
-def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
+def _checked_digest(path: Path, pinned: str | None) -> str:
     if not path.is_file():
         raise DataError(f"{path}: expected file is missing; correct extractor.facenet.weights")
     digest = file_digest(path)
@@ -116,6 +121,11 @@ def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Te
         raise ConfigError(f"extractor.facenet.digest: is missing; if you trust {path}, it is {digest}")
     if digest != pinned:
         raise ChecksumMismatch(f"{path}: expected SHA-256 {pinned}, found {digest}; get the right file or correct the digest")
+    return digest
+
+
+def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
+    digest = _checked_digest(path, pinned)
     try:
         return load_file(path), digest
     except SafetensorError:

@@ -54,6 +54,11 @@ class HubertConfig:
         if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
             raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
 
+    def check_files(self) -> None:
+        """Raises a PassError when a local model is missing or has other weights than pinned; called before a run."""
+        if _is_folder(self.model):
+            _checked_digest(_model_folder(self), self.digest)
+
 
 class Hubert:
     """The network, with the sampling rate of its training."""

@@ -6,6 +6,7 @@ have passed and be recent, and the records must be similar to those that it exam
 
 import datetime
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
-from tasks.production.interfaces import GateResult, Job, Sample
+from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
 from tasks.release.draw import donor_units, exclusion_among
 from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
@@ -55,9 +56,7 @@ class AuditGate:
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
         }
-        return GateResult(
-            findings.verdict, "labelled", len(sample.donors), sample.of, findings.reasons, rounded({"attributes": details})
-        )
+        return _result(findings.verdict, "labelled", sample, findings.reasons, {"attributes": details})
 
     def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> GateResult:
         """Judges records without labels by how the same model and pool did on labelled ones."""
@@ -89,7 +88,7 @@ class AuditGate:
             "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
             "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
         }
-        return GateResult(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))
+        return _result(found.verdict, "unlabelled", sample, found.reasons, details)
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)
@@ -131,3 +130,8 @@ def _split(persons: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntAr
     names = rng.permutation(np.unique(units))
     known = np.isin(units, names[: max(1, round(TRAIN_SHARE * len(names)))])
     return np.flatnonzero(known).astype(np.int64), np.flatnonzero(~known).astype(np.int64)
+
+
+def _result(verdict: Verdict, basis: Basis, sample: Sample, reasons: tuple[str, ...], details: dict[str, Any]) -> GateResult:
+    records, of = len(sample.donors), sample.of
+    return GateResult(verdict=verdict, basis=basis, records=records, of=of, reasons=reasons, details=rounded(details))

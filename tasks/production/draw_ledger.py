@@ -1,8 +1,8 @@
-"""How often each record was drawn, across models, pools and keys; several draws of one record let an attacker average.
+"""Counts how often each record was drawn, across models, pools and keys: an attacker can average several draws of one record.
 
 A record is a 64-bit keyed hash of data set and id, under a key of the ledger's own: it stays when the draw key rotates, so that
-a new key's draws of the same records count. Without that key the ledger tells nobody's id. A segment holds the sorted hashes of
-one run and one draw (model, pool, key, recipe); it is read through the page cache, so memory does not grow with the ledger.
+a new key's draws of the same records count. Without that key the ledger reveals no id. A segment holds the sorted hashes of one
+run and one draw (model, pool, key, recipe); it is read through the page cache, so memory does not grow with the ledger.
 """
 
 import itertools
@@ -30,18 +30,20 @@ class Ledger:
         self.folder = folder
 
     def key(self) -> bytes:
-        """The ledger's own key, made at the first run; a ledger without its key cannot count any more, which is an error."""
+        """The ledger's own key, made at the first run; a ledger whose key is lost is an error, since it cannot count any more."""
         elsewhere = os.environ.get(LEDGER_KEY)
         path = Path(elsewhere) if elsewhere else self.folder / "ledger.key"
         if not path.exists() and not elsewhere:
             if self._segments():
-                raise ConfigError(f"{path}: the ledger's key is gone, and draws cannot be counted without it; restore it")
+                raise ConfigError(
+                    f"{path}: expected the ledger's key, found none, and draws cannot be counted without it; restore it"
+                )
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             new_key(path)
         return find_key(path, {})
 
     def draws(self, hashes: WordArray, draw: str) -> int:
-        """Draws of the record among these that was drawn most often, when they are drawn under `draw`."""
+        """Number of draws of the record that was drawn most often, once these are drawn under `draw`."""
         if not len(hashes):
             return 0
         counts: IntArray = np.ones(len(hashes), dtype=np.int64)
@@ -54,10 +56,10 @@ class Ledger:
         return int(counts.max())
 
     def record(self, draw: str, version: int, hashes: Sequence[WordArray], decision: str | None = None) -> None:
-        """Notes that these records (sorted hashes per partition) are drawn; the same again is the same file.
+        """Records that these records (sorted hashes per partition) are drawn; a repetition writes the same file.
 
         Args:
-            decision: why they may be drawn more often than the limit; somebody's own words, so they stay in here.
+            decision: reason for exceeding the limit; free text, so it stays in the private ledger.
         """
         path = self.folder / f"{draw}-{version:06d}.u64"
         if decision is not None:
@@ -84,22 +86,22 @@ class Ledger:
         paths = [path for path in sorted(self.folder.glob("*-*.u64")) if path.stat().st_size]
         damaged = next((path for path in paths if path.stat().st_size % 8), None)
         if damaged:
-            raise DataError(f"{damaged}: the ledger is damaged; restore it")
+            raise DataError(f"{damaged}: expected whole 64-bit hashes, found a damaged ledger; restore it")
         return [(path.stem.split("-")[0], np.memmap(path, dtype="<u8", mode="r")) for path in paths]
 
 
 def refuse_past(limit: int, draws: Mapping[str, int], override: str | None) -> None:
-    """Ends the run when a partition's records would be drawn too often and nobody decided so.
+    """Rejects a run that would draw a partition's records too often without a reason.
 
     Raises:
-        ConfigError: more draws than the limit, and no reason was given.
+        ConfigError: more draws than the limit, and no reason is given.
     """
     over = {name: count for name, count in draws.items() if count > limit}
     if over and not override:
         raise ConfigError(
             f"{len(over)} partition(s), such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times, "
-            f"protect.draws_at_most is {limit}: several draws of one record let an attacker average. Keep model, pool and key, "
-            f"or give --redraw 'reason' to decide for it"
+            f"protect.draws_at_most is {limit}: an attacker can average several draws of one record. Keep model, pool and "
+            f"key, or give --redraw 'reason'"
         )
 
 

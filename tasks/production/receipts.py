@@ -1,4 +1,4 @@
-"""Receipts of what was published, with how often each donor is shown: private, named by what they say."""
+"""Receipts of published partitions, with how often each donor is shown: private files, named by their content."""
 
 import os
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class Receipts:
         self.folder = folder
 
     def save(self, receipt: Receipt, donors: IntArray) -> None:
-        """Keeps a receipt; the same again changes nothing."""
+        """Saves a receipt; a repetition changes nothing."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self.folder / f".{receipt.id}.{os.getpid()}.npy"
         np.save(temporary, donors)
@@ -35,7 +35,7 @@ class Receipts:
             counts: IntArray = np.load(path)
         except (OSError, ValueError):
             raise DataError(
-                f"{path}: the receipt of a published partition is missing or damaged; restore the state folder"
+                f"{path}: expected the receipt of a published partition, found none or a damaged one; restore the state folder"
             ) from None
         return counts
 

@@ -12,11 +12,10 @@ from deltalake import write_deltalake
 from scipy import stats
 
 from tasks.production.interfaces import Job, Work
-from tasks.production.local import LocalEngine
-from tasks.production.run import Protection
+from tasks.production.run import Hooks
 from tasks.production.staging import Staging
 from tasks.production.worker import Worker
-from tests.tasks.production.lakes import DRAW_KEY, SECTION, make_run, make_table, protect, published, released, write_lake
+from tests.tasks.production.lakes import DRAW_KEY, SECTION, PassGate, make_table, protect, published, released, write_lake
 
 
 def _staged_samples(job: Job) -> list[dict[str, np.ndarray]]:
@@ -35,12 +34,12 @@ def _donors_by_record(job: Job) -> dict[bytes, int]:
 
 @pytest.fixture
 def ready(champion: Path, tmp_path: Path) -> Any:
-    """A run whose ledger has a key, over a lake."""
+    """The job of a run over a lake."""
 
-    def make(lake: Path, **more: Any) -> Protection:
-        run = make_run(champion, lake, tmp_path / f"out-{lake.name}", **more)
-        with run.open(run.plan()):
-            return run
+    def make(lake: Path, **more: Any) -> Job:
+        gate = PassGate()
+        protect(champion, lake, tmp_path / f"out-{lake.name}", hooks=Hooks(gate=gate), **more)
+        return gate.jobs[0]
 
     return make
 
@@ -49,7 +48,7 @@ def test_workers_do_not_change_a_byte(champion: Path, tmp_path: Path) -> None:
     lake = write_lake(make_table(days=6, per_day=300, start=2000), tmp_path / "lake")
     results = []
     for workers in (1, 2, 4):
-        protect(champion, lake, tmp_path / str(workers), LocalEngine(workers))
+        protect(champion, lake, tmp_path / str(workers), workers=workers)
         results.append(published(tmp_path / str(workers)))
     assert results[0] == results[1] == results[2]
     assert len(results[0]) == 6
@@ -158,7 +157,7 @@ def test_payloads_come_out_in_the_columns_own_type(champion: Path, tmp_path: Pat
 
 
 def test_no_worker_object_tells_the_key(ready: Any, lake: Path) -> None:
-    job: Job = ready(lake).job
+    job: Job = ready(lake)
     assert job.key == DRAW_KEY
     assert DRAW_KEY.hex() not in repr(job)
     assert str(DRAW_KEY) not in repr(job)

@@ -1,4 +1,4 @@
-"""An audit in a few lines: for the terminal and for Prefect's artifacts."""
+"""Summarises an audit for the terminal and for Prefect's artifacts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from tasks.audits.document import read_audit
 
 
 def audit_rows(audit: Path) -> list[dict[str, str]]:
-    """One row per attribute, as people read it."""
+    """One row per attribute, formatted for people."""
     return _rows(read_audit(audit))
 
 
@@ -24,27 +24,27 @@ def audit_markdown(audit: Path, report: Path) -> str:
     if document["basis"] == "unlabelled":
         lines += ["**Private attributes were not attacked on these data: they carry no labels.**", ""]
     if document["stamp"]:
-        lines += [f"The release says of itself: {document['stamp']}.", ""]
+        lines += [f"Stamp of the release: {document['stamp']}.", ""]
     lines += [*[f"- {reason}" for reason in document["reasons"]], ""]
     lines += [*_table(_rows(document)), "", linkage_line(document), "", document["not_promised"][0], "", f"Report: `{report}`"]
     return "\n".join(lines)
 
 
 def linkage_line(document: Mapping[str, Any]) -> str:
-    """How often a release leads back to its original, and what several records of one person tell."""
+    """How often a release is traced to its original, and how well several records of one person reveal an attribute."""
     linkage = document["linkage"]
     if linkage is None:
-        return "Linkage was not looked at."
+        return "Linkage was not measured."
     found, chance = _interval(linkage["reidentified"]), f"chance {linkage['chance']:.2%}"
-    told = [f"Linkage: {found} of releases are traced to their originals among {linkage['gallery']} ({chance})"]
+    parts = [f"Linkage: {found} of releases are traced to their originals among {linkage['gallery']} ({chance})"]
     for bundle in linkage["bundles"]:
         if bundle["sizes"]:
             largest = bundle["sizes"][-1]
-            told.append(
+            parts.append(
                 f"{bundle['attribute']} from {largest['records']} records of one person: "
                 f"{largest['accuracy']['value']:.1%} (guess {bundle['guess']:.1%})"
             )
-    return "; ".join(told) + "."
+    return "; ".join(parts) + "."
 
 
 def _rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -68,7 +68,7 @@ def _interval(found: Mapping[str, float]) -> str:
 
 
 def _table(rows: list[dict[str, str]]) -> list[str]:
-    """Rows as a Markdown table; names of columns come from people's data and may hold its separator."""
+    """Rows as a Markdown table; names of attributes come from users' data and may contain the separator."""
     if not rows:
         return ["No attribute was attacked."]
     cells = [[value.replace("|", "\\|") for value in row.values()] for row in rows]

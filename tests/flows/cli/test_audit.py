@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.cli.audit import judged_checks
+from flows.cli.audit import ADVICE, judged_checks, next_steps
 from flows.cli.main import main
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
 from tasks.audits.document import read_audit
-from tests.conftest import TINY, write_params
+from tasks.config import load_config, parse_overrides
+from tests.conftest import PROJECT, TINY, write_params
 
 AUDIT = TINY["audit"] | {"attacks": {"logistic_regression": {"iterations": 50}}}
 N = 3000
@@ -75,10 +76,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def audited(folder: Path) -> Path:
     """The same folder, with both audits in it."""
-    private = _run(folder, "audit", *PAIR, "--protected", "private.parquet", "--out", "private")
+    private = _run(folder, "audit", "pair", *PAIR, "--protected", "private.parquet", "--out", "private")
     assert private.returncode == 0, private.stderr + private.stdout
     assert "original/private: PASS, mNAG" in private.stdout
-    leaking = _run(folder, "audit", *PAIR, "--protected", "open.parquet", "--out", "open")
+    leaking = _run(folder, "audit", "pair", *PAIR, "--protected", "open.parquet", "--out", "open")
     assert leaking.returncode == 3, leaking.stderr
     assert "original/open: FAIL" in leaking.stdout
     assert "private attribute gender: NAG" in leaking.stdout
@@ -98,7 +99,7 @@ def test_pair_leaves_audit_report_and_provenance(audited: Path) -> None:
     [("never", 0), ("useful_nag_at_least", 0), ("membership_auc_at_most,private_nag_at_most", 3)],
 )
 def test_fail_on_chooses_what_fails(folder: Path, fail_on: str, code: int) -> None:
-    done = _run(folder, "audit", *PAIR, "--protected", "open.parquet", "--out", "again", "--fail-on", fail_on)
+    done = _run(folder, "audit", "pair", *PAIR, "--protected", "open.parquet", "--out", "again", "--fail-on", fail_on)
     assert done.returncode == code, done.stderr
     assert "FAIL" in done.stdout  # the verdict itself stays what it is
 
@@ -110,6 +111,33 @@ def test_checks_are_known_by_name() -> None:
     for wrong in ("nag", "significance", "never,private_nag_at_most", ""):
         with pytest.raises(ConfigError, match=r"--fail-on: unknown check .*expected never, or some of private_nag_at_most"):
             judged_checks(wrong)
+
+
+def test_failed_checks_lead_to_settings_that_help() -> None:
+    def steps(method: str, *failed: str) -> str:
+        checks = [{"name": name, "passed": name not in failed} for name in [*ADVICE, "feature_drift_at_most"]]
+        return "\n".join(next_steps({"dataset": "calls", "method": method, "checks": checks}))
+
+    assert steps("pass_substitution") == ""
+    trained = steps("pass_substitution", "private_nag_at_most", "reidentified_at_most")
+    assert "--method transport_substitution" in trained
+    assert "train.epochs=40" in trained
+    assert "release.calls=[]" in trained
+    assert "pool.forbid=same_person" in trained
+    assert "useful_nag" not in trained
+    transport = steps("transport_substitution", *ADVICE)
+    assert "--method transport_substitution" not in transport
+    assert "train.epochs" not in transport
+    assert "epsilon=0.1" in transport
+    assert "config explain audit.thresholds.feature_drift_at_most" in steps("identity", "feature_drift_at_most")
+
+
+def test_advice_names_parameters_that_exist() -> None:
+    settings = {word.rstrip(":") for advice in ADVICE.values() for _, line in advice for word in line.split() if "=" in word}
+    overrides = [setting.format(dataset="synthetic_motion") for setting in settings]
+    assert len(overrides) > 8
+    for override in overrides:
+        load_config(PROJECT / "params.yaml", parse_overrides([override]))
 
 
 def test_compare_puts_audits_side_by_side(audited: Path) -> None:
@@ -126,15 +154,16 @@ def test_compare_puts_audits_side_by_side(audited: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--original", "original.parquet"), "a pair needs --original, --protected, --private and --useful"),
-        (("--protected", "open.parquet", "--private", "gender", "--useful", "activity"), "a pair needs --original"),
-        ((*PAIR, "--protected", "open.parquet", "--dataset", "celeba"), "takes no --dataset"),
-        ((*PAIR, "--protected", "open.parquet", "--unlabelled", "x"), "audit of --unlabelled: takes no --original"),
-        (("--unlabelled", "x", "--engine", "dvc"), "audit of --unlabelled: takes no --engine"),
-        (("--private", "gender", "--person", "p"), "audit of what this pipeline released: takes no --private, --person"),
-        ((*PAIR, "--protected", "open.parquet", "--shape", "2xa"), "--shape: expected whole numbers such as 2,128"),
-        ((*PAIR, "--protected", "open.parquet", "--fail-on", "speed"), "--fail-on: unknown check 'speed'"),
-        ((*PAIR, "--protected", "gone.parquet"), "gone.parquet: expected a Parquet, Delta or CSV table, found nothing"),
+        (("pair", "--original", "original.parquet"), "Missing option '--protected'"),
+        (("pair", "--protected", "open.parquet", "--private", "gender", "--useful", "activity"), "Missing option '--original'"),
+        (("pair", *PAIR, "--protected", "open.parquet", "--dataset", "celeba"), "No such option: --dataset"),
+        (("--unlabelled", "x"), "No such option: --unlabelled. See pass-pipeline audit --help"),
+        (("unlabelled", "x", "--engine", "dvc"), "No such option: --engine"),
+        (("release", "--private", "gender"), "No such option: --private. See pass-pipeline audit release --help"),
+        (("--private", "gender"), "No such option: --private. Did you mean 'pair --private'?"),
+        (("pair", *PAIR, "--protected", "open.parquet", "--shape", "2xa"), "--shape: expected whole numbers such as 2,128"),
+        (("pair", *PAIR, "--protected", "open.parquet", "--fail-on", "speed"), "--fail-on: unknown check 'speed'"),
+        (("pair", *PAIR, "--protected", "gone.parquet"), "gone.parquet: expected a Parquet, Delta or CSV table, found nothing"),
     ],
 )
 def test_mixed_and_missing_options_are_one_line_with_code_2(folder: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -145,11 +174,11 @@ def test_mixed_and_missing_options_are_one_line_with_code_2(folder: Path, argume
 
 
 def test_records_without_labels_through_the_command(tiny_root: Path, tmp_path: Path) -> None:
-    """The tiny project's own audit fails, and so does what relies on it, unless CI is told to look at drift alone."""
+    """The tiny project's own audit fails, and so does what relies on it, unless CI looks at drift alone."""
     write_params(tmp_path)
     shutil.copytree(tiny_root, tmp_path / "root")
     new = "root/features/synthetic_motion"
-    arguments = ("audit", "--unlabelled", new, "--root", "root", "--out", "gate")
+    arguments = ("audit", "unlabelled", new, "--root", "root", "--out", "gate")
     done = _run(tmp_path, *arguments)
     assert done.returncode == 3, done.stderr
     assert "Private attributes were not attacked on these records" in done.stdout
