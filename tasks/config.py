@@ -18,42 +18,18 @@ import tasks.extractors
 from pass_core import discovery
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
-from pass_core.devices import Device
 from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
 from tasks.sections.production import ProtectConfig, ScheduleConfig
+from tasks.sections.running import ComputeConfig, TrackingConfig
 
 # What YAML takes for something else.
 HINTS = {
     "float_type": " (YAML reads 1e-3 as text: write 0.001)",
     "string_type": " (put it in quotes: YAML reads yes and no as true and false, and 7 as a number)",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeConfig:
-    """The numerics of a run: with the same threads on the same kind of CPU, the same bytes."""
-
-    threads: int = 2
-    device: Device = "cpu"
-    processes: int = 1  # that train together, with so many threads each, on parts of every batch
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.threads <= 256:
-            raise ConfigError(f"threads: expected between 1 and 256, found {self.threads}")
-        if not 1 <= self.processes <= 64:
-            raise ConfigError(f"processes: expected between 1 and 64, found {self.processes}")
-
-
-@dataclass(frozen=True, slots=True)
-class TrackingConfig:
-    """Where MLflow records: a folder relative to params.yaml; the environment's MLFLOW_TRACKING_URI goes before it."""
-
-    enabled: bool = True
-    store: str = "data/mlflow"
-    experiment: str = "pass-pipeline"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Any
 
 from pass_core.errors import StageFailed
 from pass_core.training.epochs import Epoch
-from tasks.config import TrackingConfig
 from tasks.paper_tables.cells import Cell, Control, FeatureSet
 from tasks.paper_tables.compute import THREADS, compute
 from tasks.paper_tables.plan import Plan
@@ -25,6 +24,7 @@ from tasks.running.processes import end_with_parent
 from tasks.running.provenance import describe
 from tasks.running.step_io import Reporter, RunKey
 from tasks.running.tracking import track_pipeline, track_step
+from tasks.sections.running import TrackingConfig
 from tasks.storage.files import read_json, storage_errors, write_json
 
 logger = logging.getLogger(__name__)

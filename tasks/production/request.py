@@ -9,14 +9,14 @@ from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
 from tasks.production.interfaces import Job, PinnedColumns
-from tasks.production.manifest import Pins, digest_of
+from tasks.production.manifest import Pins
 from tasks.production.released_rows import leaving_schema
 from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
 from tasks.steps.extract import load_extractor
-from tasks.storage.files import digest
+from tasks.storage.files import digest, json_digest
 from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo
 
@@ -69,8 +69,8 @@ def make_job(request: Request, config: Config, source: LakeSource, columns: Pinn
         model=model_digest(model),
         pool=digest(pool),
         key=key_id(request.draw_key),
-        recipe=digest_of(recipe),
-        columns=digest_of(leaving),
+        recipe=json_digest(recipe),
+        columns=json_digest(leaving),
     )
     return Job(
         pins=pins,

@@ -19,7 +19,7 @@ from pass_core.errors import ChecksumMismatch, DataError, MethodError, Validatio
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Job, Originals, Work
-from tasks.production.manifest import OutputFile, Receipt, digest_of
+from tasks.production.manifest import OutputFile, Receipt
 from tasks.production.released_rows import Release
 from tasks.production.source import LakeSource
 from tasks.production.staging import DATA, save_receipt, staged_folder
@@ -27,7 +27,7 @@ from tasks.release.protector import donor_units, draw_donors, draw_scope, exclus
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.running.step_io import RunKey
 from tasks.steps.extract import checked_features, load_extractor
-from tasks.storage.files import file_digest, storage_errors, sync_file
+from tasks.storage.files import file_digest, json_digest, storage_errors, sync_file
 from tasks.storage.parquet import TableInfo, open_writer
 
 THREADS = 1  # per worker, always: another number adds up in another order, and workers are many instead
@@ -78,7 +78,7 @@ class Worker:
         self._attributes = attributes if self.source.labels else ()
         self._classes = {a.name: {name: k for k, name in enumerate(a.classes)} for a in attributes}
         self._units = None if job.forbid == "none" else donor_units(self.protector.pool, job.forbid)
-        self._numerics = digest_of(fingerprint(device, THREADS))
+        self._numerics = json_digest(fingerprint(device, THREADS))
         self._key = RunKey(job.dataset, job.method)
 
     def protect(self, work: Work) -> Receipt:

@@ -83,7 +83,8 @@ class Fitting:
             "random": [self.io.seed, *self.io.labels],
             "compute": [str(resolve_device(self.device)), torch.get_num_threads(), self.processes],
         }
-        return checkpoint_path(self.io.cache / "training", self.io.inputs, recipe)
+        modules = (__name__, f"pass_core.methods.{self.io.key.method}")
+        return checkpoint_path(self.io.cache / "training", inputs=self.io.inputs, recipe=recipe, modules=modules)
 
 
 def fit_together(fitting: Fitting, setting: ReleaseContext, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:

@@ -46,12 +46,36 @@ def digest(path: Path) -> str:
     return whole.hexdigest()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON the same way every time, whole or not at all."""
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value; the order of keys makes no difference."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path, *, temporary: Path | None = None, sync: bool = False) -> Iterator[Path]:
+    """Yields a temporary path and renames it to `path` when the block succeeds, so that `path` is complete or absent.
+
+    Args:
+        temporary: its name, where a later run must find and overwrite it; the default is unique to this process.
+        sync: makes the bytes survive a power cut before the rename.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    temporary.replace(path)
+    temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        if sync:
+            sync_file(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON with a fixed layout, atomically."""
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

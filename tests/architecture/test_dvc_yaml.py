@@ -18,10 +18,11 @@ from pass_core import discovery
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.training.loop import TrainConfig
-from tasks.config import ComputeConfig, load_config
+from tasks.config import load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
+from tasks.sections.running import ComputeConfig
 from tests.conftest import PROJECT
 
 CONFIG = load_config(PROJECT / "params.yaml")
