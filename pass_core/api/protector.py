@@ -49,7 +49,6 @@ from pass_core.training.loop import TrainConfig
 SHORT_NAMES = {"transport": "transport_substitution", "pass": "pass_substitution"}
 FORMAT = 1
 Key = bytes | Literal["experiment"] | None
-TRAINING = {"epochs": 20, "batch_size": 256}  # where `training` does not override it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     private: Sequence[str] = ("private",)  # attributes to hide
     useful: Sequence[str] = ()  # attributes to keep
     general: Sequence[str] = ()  # attributes that training ignores and an audit shows
-    donors: int = 1024  # training records that become donors
+    donors: int | None = None  # training records that become donors; None: 1024, or half of them where they are few
     forbid: Forbidden = "none"  # whom a record may not be replaced by: "self" (itself) or "same_person"
     pool: Mapping[str, Any] | None = None  # how donors are chosen: `target`, `stratify`, `only` of `PoolConfig`
     settings: Mapping[str, Any] | None = None  # of the method
@@ -99,7 +98,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             ids: (n,) names of the records; None: derived from their numbers.
         """
         method, config = find_method(self._method_name()), self._config()
-        training = config_of(TrainConfig, {**TRAINING, **(self.training or {})}, "training")
+        training = config_of(TrainConfig, self.training, "training")
         chosen = config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
         values = read_values(X)
         roles = self._roles()
@@ -167,7 +166,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """Writes model, donors and parameters (safetensors and JSON). The folder is as confidential as the donors' records."""
         check_is_fitted(self, "fitted_")
         place, pool = as_path(folder), self._pool_tensors()
-        training = config_of(TrainConfig, {**TRAINING, **(self.training or {})}, "training")
+        training = config_of(TrainConfig, self.training, "training")
         save_model(
             place,
             self._method_name(),
@@ -261,7 +260,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def _labelled(self, values: Values, texts: Mapping[str, Names], persons: Any, ids: Any) -> Labelled:
         features, n = as_features(values), len(values)
         names = content_ids(features) if ids is None else read_names(ids, n, "ids")
-        people = np.arange(n).astype(np.str_) if persons is None else read_names(persons, n, "persons")
+        people = names if persons is None else read_names(persons, n, "persons")
         return Labelled(
             records=Records(features, {name: self._codes(name, text) for name, text in texts.items()}), ids=names, persons=people
         )

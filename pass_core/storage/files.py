@@ -1,8 +1,10 @@
-"""Files that are whole or absent: JSON written the same way every time, and digests."""
+"""Files that are complete or absent, JSON with a fixed layout, and digests."""
 
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,36 @@ def digest(path: Path) -> str:
     return whole.hexdigest()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON the same way every time, whole or not at all."""
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value; the order of keys makes no difference."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path, *, temporary: Path | None = None, sync: bool = False) -> Iterator[Path]:
+    """Yields a temporary path and renames it to `path` when the block succeeds, so that `path` is complete or absent.
+
+    Args:
+        temporary: its name, where a later run must find and overwrite it; the default is unique to this process.
+        sync: makes the bytes survive a power cut before the rename.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    temporary.replace(path)
+    temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        if sync:
+            sync_file(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON with a fixed layout, atomically."""
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -59,3 +85,9 @@ def rounded(value: Any, digits: int = 6) -> Any:
     if isinstance(value, list | tuple):
         return [rounded(item, digits) for item in value]
     return value
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file's bytes outlive a power cut."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
