@@ -11,18 +11,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pass_core.auditing.run import run_audit
-from pass_core.auditing.subject import Part, Subject, with_combination
+from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
 from pass_core.data import Attribute, IntArray, Records, combinations
 from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
+from tasks.audits.context import context_of, named_attacks
 from tasks.audits.document import document
-from tasks.audits.released_columns import released_columns
+from tasks.audits.released_columns import column_values
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.lakes.payloads import value_type
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
-from tasks.steps.audit import context_of, named_attacks
 from tasks.storage.files import digest
 from tasks.storage.parquet import SPLITS, class_indices, shown_classes
 
@@ -50,7 +50,7 @@ def audit_pair(
         findings = dataclasses.replace(findings, strangers=None)
     released = [digest(path) for path in protected]
     context = dataclasses.replace(
-        context_of(subject, config, original.stem, protected[0].stem, released[0]),
+        context_of(subject, config, dataset=original.stem, method=protected[0].stem, protected_digest=released[0]),
         split=split,
         classes=classes,
         protected_digest=released[0] if len(released) == 1 else hashlib.sha256("\n".join(released).encode()).hexdigest(),
@@ -72,26 +72,17 @@ def pair_subject(
     blocks = _numbers(originals, columns.block or columns.person)
     test, split = _split(originals, columns, labels, persons, blocks, seed)
     rows = np.flatnonzero(~test), np.flatnonzero(test)
-    whole = Records(originals.payload, labels)
-    shown = {a.name: shown_classes(a.classes, labels[a.name], [str(person) for person in persons]) for a in attributes}
-    attributes, train, held, combines = with_combination(attributes, whole.subset(rows[0]), whole.subset(rows[1]))
-    parts = tuple(Part(records, persons[r], blocks[r]) for records, r in zip((train, held), rows, strict=True))
-    released, (train_part, test_part) = released_columns(
-        extra.take(pa.array(orders[0])), attributes, (parts[0], parts[1]), (rows[0], rows[1])
-    )
+    whole = Part(Records(originals.payload, labels), persons, blocks)
     draws = [release.payload[order] for release, order in zip(releases, orders, strict=True)]
-    subject = Subject(
-        attributes,
-        train_part,
-        test_part,
-        draws[0][rows[1]],
-        lambda draw: draws[draw % len(draws)][rows[0]],
-        None,
-        combines=combines,
-        columns=released,
-        repeated_test=tuple(draw[rows[1]] for draw in draws[1:]),
+    subject = make_subject(
+        attributes=attributes,
+        train=whole.subset(rows[0]),
+        test=whole.subset(rows[1]),
+        release=MadeRelease(tuple(draw[rows[1]] for draw in draws), lambda draw: draws[draw % len(draws)][rows[0]]),
+        columns=column_values(extra.take(pa.array(orders[0])), *rows),
     )
-    return subject, split, shown | {a.name: a.classes for a in attributes if a.name in combines}
+    shown = {a.name: shown_classes(a.classes, labels[a.name], [str(person) for person in persons]) for a in attributes}
+    return subject, split, shown | {a.name: a.classes for a in subject.attributes if a.name in subject.combines}
 
 
 def _attributes(originals: PairTable, columns: PairColumns) -> tuple[tuple[Attribute, ...], dict[str, IntArray]]:

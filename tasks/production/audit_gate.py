@@ -11,14 +11,14 @@ import numpy as np
 
 from pass_core.auditing.drift import Side
 from pass_core.auditing.run import run_audit
-from pass_core.auditing.subject import Part, Split, Subject, Substitution, with_combination
-from pass_core.channel.joint_law import channel_law
+from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
-from pass_core.data import FloatArray, IntArray, Records
+from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from pass_core.training.epochs import Epoch
+from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
@@ -26,9 +26,8 @@ from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import RunKey
 from tasks.sections.audit import AuditConfig
-from tasks.steps.audit import named_attacks
 from tasks.storage.files import rounded
-from tasks.storage.parquet import FEATURES, TableInfo, array_of, read_features
+from tasks.storage.parquet import FEATURES, SPLITS, TableInfo, array_of, read_features
 
 TRAIN_SHARE = 0.5  # of the sample's persons, whom attackers learn from
 
@@ -49,8 +48,7 @@ class AuditGate:
             protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
-            subject = make_subject(sample, protector, job, self.config.depth.fresh_draws, stream(self.seed, "gate", "split"))
-
+            subject = _subject(sample, protector, job, self.config.depth.fresh_draws, self._rng("split"))
             findings = run_audit(
                 subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, _nobody
             )
@@ -97,34 +95,23 @@ class AuditGate:
         return stream(self.seed, "gate", *labels)
 
 
-def make_subject(sample: Sample, protector: Protector, job: Job, draws: int, rng: np.random.Generator) -> Subject:
+def _subject(sample: Sample, protector: Protector, job: Job, fresh_draws: int, rng: np.random.Generator) -> Subject:
     """The sample as the audit sees it: attackers learn from half of its persons and are scored on the others."""
-    rows = dict(zip(("train", "test"), _split(sample.persons, rng), strict=True))
-    records = Records(sample.features, sample.labels)
-    attributes, train, test, combines = with_combination(
-        sample.attributes, records.subset(rows["train"]), records.subset(rows["test"])
-    )
-    parts = {
-        split: Part(part, sample.persons[rows[split]], sample.persons[rows[split]])
-        for split, part in (("train", train), ("test", test))
-    }
-
-    def channel_for(split: Split, chosen: IntArray) -> Channel:
-        return _channel(protector, sample.units[rows[split][chosen]], job)
-
-    law = channel_law(channel_for("train", np.arange(len(train))), train.features, train.labels, attributes, rng, draws)
-    donor_features = array_of(protector.pool, FEATURES, protector.info.feature_shape)
-    strangers = np.arange(len(donor_features)) + int(sample.persons.max()) + 1  # nobody asks whether a donor is in the sample
-    drawn = {split: sample.donors[rows[split]] for split in ("train", "test")}
-
-    def released_train(draw: int) -> FloatArray:
-        released: FloatArray = donor_features[law.draws[draw % draws]]
-        return released
-
-    nowhere = np.full(len(donor_features), -1, dtype=np.int64)
-    substitution = Substitution(channel_for, donor_features, strangers, nowhere, law, drawn["test"], drawn["train"])
-    return Subject(
-        attributes, parts["train"], parts["test"], donor_features[drawn["test"]], released_train, substitution, combines=combines
+    whole = Part(Records(sample.features, sample.labels), sample.persons, sample.persons)
+    rows = dict(zip(SPLITS, _split(sample.persons, rng), strict=True))
+    return make_subject(
+        attributes=sample.attributes,
+        train=whole.subset(rows["train"]),
+        test=whole.subset(rows["test"]),
+        # Whether a donor is in the sample is not examined, so donors count as strangers.
+        release=DrawnRelease(
+            channel=lambda split, chosen: _channel(protector, sample.units[rows[split][chosen]], job),
+            donor_features=array_of(protector.pool, FEATURES, protector.info.feature_shape),
+            drawn_test=sample.donors[rows["test"]],
+            drawn_train=sample.donors[rows["train"]],
+            fresh_draws=fresh_draws,
+            rng=rng,
+        ),
     )
 
 

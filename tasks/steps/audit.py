@@ -1,4 +1,4 @@
-"""Step audit: attacks what was released, and gives a verdict."""
+"""Step audit: attacks what was released, and decides the verdict."""
 
 import dataclasses
 import functools
@@ -8,27 +8,25 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-import pass_core.attacks
-from pass_core import discovery
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
-from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.channel.joint_law import accumulate, substitution_confusion
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
 from pass_core.training.epochs import Epoch
-from tasks.audits.document import Context, Counts, document, limits_of
-from tasks.audits.release import make_subject, replay_of
+from tasks.audits.context import context_of, named_attacks
+from tasks.audits.document import document
+from tasks.audits.release import release_subject, replay_of
 from tasks.release.protector import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, read_json, rounded, write_json
 from tasks.storage.models import describe_model
-from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features, read_table, shown_classes
+from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features, shown_classes
 
 
 def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
@@ -38,9 +36,11 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
     manifest = read_json(io.inputs["protected"] / "manifest.json")
     _check_manifest(manifest, protector, forbid, io)
-    links, training = read_table(io.inputs["linkage"]), describe_model(io.inputs["model"])["training"]
-    subject = make_subject(features, attributes, protector, links, config.depth.fresh_draws, forbid, training, io)
-    replay = replay_of(features, subject, protector, forbid, manifest, io)
+    training = describe_model(io.inputs["model"])["training"]
+    subject = release_subject(
+        features, attributes, protector, training=training, fresh_draws=config.depth.fresh_draws, forbid=forbid, io=io
+    )
+    replay = replay_of(features, subject, protector, forbid=forbid, stamp=manifest.get("stamp"), io=io)
 
     def rng_for(stage: str, *labels: str) -> np.random.Generator:
         return (io.dataset_rng if stage == "unprotected" else io.rng)(stage, *labels)
@@ -50,7 +50,13 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
 
     findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack, replay)
     context = dataclasses.replace(
-        context_of(subject, config, io.key.dataset, str(io.key.method), digest(io.inputs["protected"])),
+        context_of(
+            subject,
+            config,
+            dataset=io.key.dataset,
+            method=str(io.key.method),
+            protected_digest=digest(io.inputs["protected"]),
+        ),
         classes=_shown_classes(subject, features, attributes),
         confusion=_confusion(subject, protector, attributes),
         forbid=None if subject.substitution is None else forbid,
@@ -63,37 +69,6 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     _write_tables(findings, io)
     metrics = {"mnag": findings.mnag.value} | {f"nag_{_metric_name(row.name)}": row.nag.value for row in findings.attributes}
     return StepResult({"records": len(subject.test), "attacks": len(config.attacks)}, metrics, verdict=findings.verdict)
-
-
-def named_attacks(config: AuditConfig) -> tuple[NamedAttack, ...]:
-    """The attacks that params.yaml names, with their settings."""
-    return tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, c) for name, c in config.attacks.items())
-
-
-def context_of(subject: Subject, config: AuditConfig, dataset: str, method: str, protected_digest: str) -> Context:
-    """What stands beside the findings whatever is audited; the classes have numbers for names."""
-    parts = (subject.train, subject.test)
-    return Context(
-        dataset=dataset,
-        method=method,
-        basis="labelled",
-        records=Counts(*(len(part) for part in parts)),
-        persons=Counts(*(len(np.unique(part.persons)) for part in parts)),
-        split="as the data set's",
-        attack_settings={name: dataclasses.asdict(settings) for name, settings in config.attacks.items()},
-        depth=config.depth,
-        thresholds=limits_of(config.thresholds, "labelled"),
-        classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
-        confusion=None,
-        forbid=None,
-        pass_through=tuple(column.attribute.name for column in subject.columns),
-        stamp=None,
-        model_digest=None,
-        pool_digest=None,
-        protected_digest=protected_digest,
-        original_digest=None,
-        valid_days=config.valid_days,
-    )
 
 
 def _check_manifest(manifest: Mapping[str, Any], protector: Protector, forbid: Forbidden, io: StepIO) -> None:

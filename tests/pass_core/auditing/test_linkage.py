@@ -7,7 +7,7 @@ import pytest
 
 from pass_core.auditing.linkage import find_linkage
 from pass_core.auditing.record_bundles import donor_log_likelihood
-from pass_core.auditing.subject import Part, Subject
+from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
 from pass_core.auditing.thresholds import Depth
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.randomness import stream
@@ -135,6 +135,11 @@ def test_a_donor_that_a_class_never_met_does_not_rule_it_out() -> None:
     assert for_class_0[3] == 0  # nobody has met it
 
 
+def _subject(attribute: Attribute, train: Part, test: Part, released_test: FloatArray, released_train: FloatArray) -> Subject:
+    release = MadeRelease((released_test,), lambda _: released_train)
+    return make_subject(attributes=(attribute,), train=train, test=test, release=release)
+
+
 def _made(released: str) -> Subject:
     """Records of eight persons in four dimensions, each around its person's place; a method without a pool."""
     places = stream(6, "places").normal(0, 0.7, (8, 4))
@@ -145,9 +150,9 @@ def _made(released: str) -> Subject:
 
     train, test = part("train"), part("test")
     if released == "originals":
-        return Subject((ID,), train, test, test.records.features, lambda _: train.records.features, None)
+        return _subject(ID, train, test, test.records.features, train.records.features)
     noise = stream(6, "noise").normal(size=(480, 4)).astype(np.float32)
-    return Subject((ID,), train, test, noise[:240], lambda _: noise[240:], None)
+    return _subject(ID, train, test, noise[:240], noise[240:])
 
 
 def test_without_a_pool_originals_are_found_and_noise_is_not() -> None:
@@ -177,7 +182,7 @@ def test_without_a_pool_a_rare_class_is_not_outvoted_by_its_rareness() -> None:
         return Part(Records(features, {"rare": labels}), PERSONS, np.arange(240))
 
     train, test = part("train"), part("test")
-    subject = Subject((rare,), train, test, test.records.features, lambda _: train.records.features, None)
+    subject = _subject(rare, train, test, test.records.features, train.records.features)
     one, twenty = (b.accuracy.value for b in find_linkage(subject, DEPTH, _rng_for).bundles[0].sizes)
     assert one < 0.9
     assert twenty > 0.95
