@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 
 
 def audit_rows(audit: Path) -> list[dict[str, str]]:

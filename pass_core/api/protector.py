@@ -28,7 +28,7 @@ from pass_core.channel.pool import Column, Forbidden, PoolConfig, sample_pool
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, draw_donors, exclusion_among
 from pass_core.data import Attribute, IntArray, Records, Role, shown_classes
 from pass_core.devices import Device, resolve_device
-from pass_core.errors import ChecksumMismatch, ConfigError, DataError
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
 from pass_core.methods.base import ReleaseContext, find_method, fit_method
 from pass_core.randomness import stream
 from pass_core.storage.files import AnyPath, as_path, read_json, write_json
@@ -59,6 +59,10 @@ class Labelled:
     ids: Names
     persons: Names  # a record without a person is a person of its own
     learnt_from: IntArray | None = None  # positions that the protector was trained on; None: unknown
+
+    def subset(self, rows: IntArray) -> "Labelled":
+        """The records at these positions."""
+        return Labelled(records=self.records.subset(rows), ids=self.ids[rows], persons=self.persons[rows])
 
     @property
     def blocks(self) -> IntArray:
@@ -97,7 +101,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             persons: (n,) whose record it is; None: every record is another person's.
             ids: (n,) names of the records; None: derived from their numbers.
         """
-        method, config = find_method(self._method_name()), self._config()
+        method, config = find_method(self.method_name()), self._config()
         training = config_of(TrainConfig, self.training, "training")
         chosen = config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
         values = read_values(X)
@@ -146,17 +150,14 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """
         check_is_fitted(self, "fitted_")
         data = self.records(X, ids=ids, persons=persons)
-        features, secret = data.records.features, self.draw_key(key)
-        channel = self.channel_for(data.ids, data.persons)
-        if channel is None:
-            if return_donors:
-                raise ConfigError(f"return_donors: expected a method that draws donors, found {self.method!r}, which draws none")
-            # A method that makes new records has one random stream for all of them.
-            words = keyed_words(secret, "transform", self.scope_, data.ids.tolist())
-            return like(X, self.fitted_.transform(features, np.random.default_rng(words)))
-        drawn = draw_donors(channel, features, data.ids.tolist(), key=secret, scope=self.scope_)
-        released = like(X, self.donors_[drawn])
-        return (released, drawn) if return_donors else released
+        secret = self.draw_key(key)
+        if self.fitted_.channel is not None or return_donors:
+            drawn = self.draw(data, secret)
+            released = like(X, self.donors_[drawn])
+            return (released, drawn) if return_donors else released
+        # A method that makes new records has one random stream for all of them.
+        rng = np.random.default_rng(keyed_words(secret, "transform", self.scope_, data.ids.tolist()))
+        return like(X, self.fitted_.transform(data.records.features, rng))
 
     def fit_transform(self, X: Any, labels: Any = None, persons: Any = None, ids: Any = None, key: Any = None) -> Any:
         """Fits on these records, then replaces them."""
@@ -169,7 +170,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         training = config_of(TrainConfig, self.training, "training")
         save_model(
             place,
-            self._method_name(),
+            self.method_name(),
             self.fitted_,
             self.setting_,
             config=self._config(),
@@ -234,10 +235,16 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         texts = {} if labels is None else read_labels(labels, tuple(self._roles()), len(values))
         return self._labelled(values, texts, persons, ids)
 
-    def channel_for(self, ids: Names, persons: Names) -> Channel | None:
-        """P(x'|x) for these records, without the donors that `forbid` excludes; None for methods that make new records."""
-        channel, exclusion = self.fitted_.channel, self._exclusion(ids, persons)
-        return channel if channel is None or exclusion is None else ExcludingChannel(channel, exclusion)
+    def channel_for(self, data: Labelled) -> Channel:
+        """P(x'|x) for these records, without the donors that `forbid` excludes."""
+        channel, exclusion = self.fitted_.channel, self._exclusion(data.ids, data.persons)
+        if channel is None:
+            raise MethodError(f"method: expected one that draws donors, found {self.method!r}, which makes new records")
+        return channel if exclusion is None else ExcludingChannel(channel, exclusion)
+
+    def draw(self, data: Labelled, key: bytes) -> IntArray:
+        """Positions of the donors of these records in `donors_`."""
+        return draw_donors(self.channel_for(data), data.records.features, data.ids.tolist(), key=key, scope=self.scope_)
 
     def draw_key(self, key: Key) -> bytes:
         """The key to draw with: the one given, or the experiment's."""
@@ -285,11 +292,12 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise ConfigError("private, useful, general: expected every attribute once, found one several times")
         return roles
 
-    def _method_name(self) -> str:
+    def method_name(self) -> str:
+        """The method's full name."""
         return SHORT_NAMES.get(self.method, self.method)
 
     def _config(self) -> Any:
-        return config_of(find_method(self._method_name()).config_type, self.settings, "settings")
+        return config_of(find_method(self.method_name()).config_type, self.settings, "settings")
 
     def _pool_tensors(self) -> dict[str, Tensor]:
         labels = {f"labels.{name}": torch.from_numpy(values) for name, values in self.setting_.pool.labels.items()}

@@ -16,7 +16,7 @@ from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.randomness import stream
-from tasks.audits.document import amended, limits_of, read_audit
+from pass_core.storage.audits import amended, limits_of, read_audit
 from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
 from tasks.release.protector import Protector, read_protector

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pass_core.errors import ConfigError
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tasks.reports import curves, intervals, scatter, svg
 from tasks.reports.page import environment
 

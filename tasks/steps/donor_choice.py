@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from pass_core.channel.pool import Column, PoolConfig, sample_pool
-from pass_core.data import IntArray
+from pass_core.data import IntArray, shown_classes
 from pass_core.training.held_out import learnt_from
-from tasks.storage.parquet import BLOCK, PERSON, SPLIT, TableInfo, class_indices, read_folder, shown_classes
+from tasks.storage.parquet import BLOCK, PERSON, SPLIT, TableInfo, class_indices, read_folder
 
 
 def choose_donors(

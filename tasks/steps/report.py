@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from pass_core.errors import DataError
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tasks.reports.page import make_figures, render
 from tasks.reports.svg import standalone
 from tasks.running.step_io import StepIO, StepResult

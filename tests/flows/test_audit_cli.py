@@ -17,7 +17,7 @@ from flows.cli.audit import judged_checks
 from flows.cli.main import main
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tests.conftest import TINY, write_params
 
 AUDIT = TINY["audit"] | {"attacks": {"logistic_regression": {"iterations": 50}}}

@@ -16,7 +16,7 @@ from pass_core.auditing.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tasks.audits.pair import audit_pair, pair_subject
 from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent

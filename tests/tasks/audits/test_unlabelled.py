@@ -14,7 +14,7 @@ from pass_core.auditing.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tasks.audits.unlabelled import (
     NOT_ATTACKED,
     UnlabelledAudit,

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.channel.pool import Forbidden
 from pass_core.errors import DataError
-from tasks.storage.files import read_json, rounded
+from pass_core.storage.files import read_json, rounded
 
 SCHEMA_VERSION: Literal[2] = 2
 
@@ -72,6 +75,57 @@ def limits_of(thresholds: Thresholds, basis: Basis) -> dict[str, Limit]:
     """The limits that an audit of labelled records, or of others, goes by."""
     names = [name for name in _fields(Thresholds) if (name in DRIFTS) == (basis == "unlabelled")]
     return {name: getattr(thresholds, name) for name in names}
+
+
+def context_of(
+    subject: Subject,
+    attacks: tuple[NamedAttack, ...],
+    thresholds: Thresholds,
+    depth: Depth,
+    *,
+    dataset: str,
+    method: str,
+    protected_digest: str | None,
+    valid_days: int = 365,
+) -> Context:
+    """What every audit reports beside its findings; classes are numbered, not named."""
+    parts = (subject.train, subject.test)
+    return Context(
+        dataset=dataset,
+        method=method,
+        basis="labelled",
+        records=Counts(*(len(part) for part in parts)),
+        persons=Counts(*(len(np.unique(part.persons)) for part in parts)),
+        split="as the data set's",
+        attack_settings={named.name: dataclasses.asdict(named.config) for named in attacks},
+        depth=depth,
+        thresholds=limits_of(thresholds, "labelled"),
+        classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
+        confusion=None,
+        forbid=None,
+        pass_through=tuple(column.attribute.name for column in subject.columns),
+        stamp=None,
+        model_digest=None,
+        pool_digest=None,
+        protected_digest=protected_digest,
+        original_digest=None,
+        valid_days=valid_days,
+    )
+
+
+def figures_of(findings: AuditFindings) -> dict[str, Any]:
+    """The main figures: verdict, mNAG, and for every attribute NAG and accuracies."""
+    return {"verdict": findings.verdict, "mnag": findings.mnag.value} | {
+        row.name: {
+            "nag": row.nag.value,
+            "nag_high": row.nag.high,
+            "accuracy_protected": row.protected.value,
+            "accuracy_unprotected": row.unprotected.value,
+            "nag_exact_rule": None if row.exact is None else row.exact.rule.value,
+            "information_excess": None if row.exact is None else row.exact.information.excess,
+        }
+        for row in findings.attributes
+    }
 
 
 def schema() -> dict[str, Any]:
