@@ -209,12 +209,13 @@ def few_classes(values: ColumnValues, at_most: int) -> IntArray:
         return every
     if values.ordered:
         inner = np.quantile(values.train, np.linspace(0, 1, at_most + 1)[1:-1])
-        ranges: IntArray = np.searchsorted(inner, every, side="right").astype(np.int64)
-        return ranges
-    commonest = np.argsort(-np.bincount(values.train, minlength=n_values), kind="stable")[: at_most - 1]
-    places = np.full(n_values, at_most - 1, dtype=np.int64)
-    places[commonest] = np.arange(at_most - 1)
-    return places[every]
+        class_of_value = np.searchsorted(inner, np.arange(n_values), side="right")
+    else:
+        commonest = np.argsort(-np.bincount(values.train, minlength=n_values), kind="stable")[: at_most - 1]
+        class_of_value = np.full(n_values, at_most - 1)
+        class_of_value[commonest] = np.arange(at_most - 1)
+    classes: IntArray = class_of_value[every].astype(np.int64)
+    return classes
 
 
 def with_combination(

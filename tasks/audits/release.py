@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +15,6 @@ from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, IntArray
 from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Adversarial
-from pass_core.randomness import stream
-from pass_core.training.held_out import hold_out, learnt_from
 from tasks.audits.released_columns import column_values
 from tasks.payloads.payload import payload_bytes
 from tasks.release.protector import STAMP, Protector, draw_scope
@@ -35,6 +32,7 @@ from tasks.storage.parquet import (
     read_partition,
     read_table,
 )
+from tasks.storage.trained_on import read_trained_on
 
 
 def release_subject(
@@ -42,7 +40,6 @@ def release_subject(
     attributes: tuple[Attribute, ...],
     protector: Protector,
     *,
-    training: Mapping[str, Any],
     fresh_draws: int,
     forbid: Forbidden,
     io: StepIO,
@@ -51,6 +48,7 @@ def release_subject(
     names, persons = np.unique(np.array(features.persons), return_inverse=True)
     whole = Part(features.records, persons, features.blocks)
     rows = {split: features.rows(split) for split in SPLITS}
+    place = {features.record_ids[row]: k for k, row in enumerate(rows["train"])}
     train, test = (whole.subset(rows[split]) for split in SPLITS)
     linked = {split: _Linked.read(features, split, io) for split in SPLITS}
     release: DrawnRelease | MadeRelease
@@ -61,7 +59,6 @@ def release_subject(
             lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws))),
         )
     else:
-        place = {features.record_ids[row]: k for k, row in enumerate(rows["train"])}
         donors = protector.pool.column(RECORD_ID).to_pylist()
         release = DrawnRelease(
             channel=lambda split, chosen: channel_of(protector, features, rows[split][chosen], forbid),
@@ -81,7 +78,7 @@ def release_subject(
         test=test,
         release=release,
         columns=column_values(passed, rows["train"], rows["test"]),
-        learnt_from=_learnt_from(features, training, io),
+        learnt_from=_learnt_from(place, protector, io),
         own_adversaries=protector.fitted.adversaries if isinstance(protector.fitted, Adversarial) else {},
     )
 
@@ -110,6 +107,18 @@ def replay_of(
         claimed_secret=stamp != STAMP,
         more_seeds=[io.seed] if io.seed >= 0 else [],
     )
+
+
+def _learnt_from(place: Mapping[str, int], protector: Protector, io: StepIO) -> IntArray:
+    """Positions among the training records of those that the protector learnt from, as training recorded them."""
+    record_ids = read_trained_on(io.inputs["trained_on"], protector.model_digest)
+    unknown = sum(record_id not in place for record_id in record_ids)
+    if unknown:
+        raise ChecksumMismatch(
+            f"{io.inputs['trained_on']}: expected training records of the features, found {unknown} other record(s); "
+            "run train and substitute again"
+        )
+    return np.sort([place[record_id] for record_id in record_ids]).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +151,3 @@ class _Linked:
             )
         drawn: IntArray = donors[self.rows]
         return drawn
-
-
-def _learnt_from(features: FeatureTable, training: Mapping[str, Any], io: StepIO) -> IntArray:
-    """Positions among the training records that the protector learnt from, found again as training chose them."""
-    train = features.rows("train")
-    blocks = features.blocks
-    known = learnt_from(train, blocks[train], training.get("share", 1.0), stream(io.seed, "share", io.key.dataset))
-    held_out = hold_out(blocks[known], training["validation_share"], stream(io.seed, "train", str(io.key), "validation"))
-    return np.searchsorted(train, np.delete(known, held_out)).astype(np.int64)

@@ -11,6 +11,7 @@ import polars as pl
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
+from pass_core.channel.draws import key_id
 from pass_core.channel.joint_law import accumulate, substitution_confusion
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, shown_classes
@@ -25,7 +26,6 @@ from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, read_json, rounded, write_json
-from tasks.storage.models import describe_model
 from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features
 
 
@@ -36,10 +36,7 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
     manifest = read_json(io.inputs["protected"] / "manifest.json")
     _check_manifest(manifest, protector, forbid, io)
-    training = describe_model(io.inputs["model"])["training"]
-    subject = release_subject(
-        features, attributes, protector, training=training, fresh_draws=config.depth.fresh_draws, forbid=forbid, io=io
-    )
+    subject = release_subject(features, attributes, protector, fresh_draws=config.depth.fresh_draws, forbid=forbid, io=io)
     replay = replay_of(features, subject, protector, forbid=forbid, stamp=manifest.get("stamp"), io=io)
 
     def rng_for(stage: str, *labels: str) -> np.random.Generator:
@@ -76,10 +73,23 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
 
 
 def _check_manifest(manifest: Mapping[str, Any], protector: Protector, forbid: Forbidden, io: StepIO) -> None:
-    if (manifest["model_digest"], manifest["pool_digest"]) != (protector.model_digest, protector.pool_digest):
-        raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another model or pool than given; run substitute again")
+    """Rejects a release that was made otherwise than this audit assumes: its findings would be about something else."""
+    place, own, found = io.inputs["protected"], key_id(io.draw_key()), manifest.get("key_id")
+    if found != own:
+        raise ChecksumMismatch(
+            f"{place}: expected a release drawn with key id {own}, which this run's seed gives, found {found}; "
+            "audit with the seed of the release, or run substitute again with this seed"
+        )
+    for name, expected in (("model", protector.model_digest), ("pool", protector.pool_digest)):
+        made_with = manifest[f"{name}_digest"]
+        if made_with != expected:
+            raise ChecksumMismatch(
+                f"{place}: expected a release made with {name} {expected[:12]}, found {made_with[:12]}; run substitute again"
+            )
     if manifest.get("forbid") != forbid:
-        raise ChecksumMismatch(f"{io.inputs['protected']}: was made with another pool.forbid than given; run substitute again")
+        raise ChecksumMismatch(
+            f"{place}: expected pool.forbid {forbid}, found a release made with {manifest.get('forbid')}; run substitute again"
+        )
 
 
 def _shown_classes(subject: Subject, features: FeatureTable, attributes: tuple[Attribute, ...]) -> dict[str, tuple[str, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -16,7 +17,7 @@ from pass_core.methods.base import Fitted, Method, ReleaseContext, find_method, 
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
-from pass_core.training.held_out import learnt_from
+from pass_core.training.held_out import hold_out, learnt_from
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World
 from tasks.release.protector import exclusion_of, read_setting
@@ -56,6 +57,12 @@ class Fitting:
         """The records to learn from."""
         train = features.rows("train")
         return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
+
+    def trained_on(self, features: FeatureTable) -> list[str]:
+        """Ids of the records that `fit` learns from: all that it reads but those held out."""
+        rows = self.rows(features)
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        return [features.record_ids[row] for row in np.delete(rows, held_out)]
 
     def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""

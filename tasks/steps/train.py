@@ -18,6 +18,7 @@ from tasks.steps.fitting import Fitting, fit_together
 from tasks.storage.checkpoints import FileCheckpoints
 from tasks.storage.files import digest, rounded
 from tasks.storage.models import save_model
+from tasks.storage.trained_on import save_trained_on
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def train(
     )
     pool = digest(io.inputs["pool"])
     save_model(io.outputs["model"], str(io.key.method), fitted, setting, config=config, training=training, pool_digest=pool)
+    save_trained_on(io.outputs["trained_on"], fitting.trained_on(features), io.outputs["model"])
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
