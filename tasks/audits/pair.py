@@ -47,7 +47,7 @@ def audit_pair(
 
     findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack)
     if columns.person is None:  # then nobody knows who is a stranger
-        findings = dataclasses.replace(findings, strangers=None)
+        findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     released = [digest(path) for path in protected]
     context = dataclasses.replace(
         context_of(subject, config, original.stem, protected[0].stem, released[0]),

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pass_core.attacks.base import Adversary
-from pass_core.auditing.findings import Replay
-from pass_core.auditing.seed_replay import find_replay
+from pass_core.auditing.analyses.seed_replay import Replay, find_replay
 from pass_core.auditing.subject import Part, Split, Subject, Substitution, with_combination
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.pool import Forbidden
