@@ -32,8 +32,7 @@ from tasks.audits.unlabelled import CHECKS, unlabelled_document
 from tasks.config import Config, load_config, parse_overrides
 from tasks.lakes.pair import PairColumns
 from tasks.registry import is_generated
-from tasks.reports.audit_result import write_audit
-from tasks.reports.publish import publish_report
+from tasks.reports.publish import publish_report, write_audit
 from tasks.running.layout import layout_at
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import configure_logging, reporter

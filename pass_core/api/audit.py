@@ -12,9 +12,9 @@ import numpy as np
 import pass_core.attacks
 from pass_core import discovery
 from pass_core.api.protector import Key, Labelled, Protector
-from pass_core.auditing.findings import AuditFindings, Check, Outcome, Replay
+from pass_core.auditing.analyses.seed_replay import Replay, find_replay
+from pass_core.auditing.findings import AuditFindings, Check, Outcome
 from pass_core.auditing.run import run_audit
-from pass_core.auditing.seed_replay import find_replay
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Split, Subject, make_subject
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.auditing.trained_attacks import NamedAttack, RngFor

@@ -1,4 +1,4 @@
-"""audit.json: what an audit found, with what it was asked about; typed here, and told to others as a JSON Schema."""
+"""audit.json: the findings of an audit with their context; typed here, and published as a JSON Schema."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
@@ -31,50 +32,54 @@ class Counts:
     test: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Context:
-    """What the findings are about: data, method, settings, and the digests of what was looked at."""
+    """What the findings are about: data, method, settings, and the digests of the audited files."""
 
+    schema_version: Literal[2] = SCHEMA_VERSION
     dataset: str
     method: str
     basis: Basis
     records: Counts
     persons: Counts
-    split: str  # how training and test records were told apart
+    split: str  # how training and test records were separated
     attack_settings: Mapping[str, Mapping[str, Scalar | tuple[Scalar, ...]]]
     depth: Depth
     thresholds: Mapping[str, Limit]
     classes: Mapping[str, tuple[str, ...]]  # as they may be shown
     confusion: Mapping[str, tuple[tuple[float, ...], ...]] | None  # probability that class i (row) is replaced by class j
-    forbid: Forbidden | None  # whom records could not meet; None without a pool
-    pass_through: tuple[str, ...]  # columns that left beside the payload and are the attacker's side information
-    stamp: str | None  # what the release says about itself, such as "not for release"
+    forbid: Forbidden | None  # donors that a record must not get; None without a pool
+    pass_through: tuple[str, ...]  # columns published unchanged, which are side information for an attacker
+    stamp: str | None  # what the release declares about itself, such as "not for release"
     model_digest: str | None
     pool_digest: str | None
     protected_digest: str | None  # None where nothing was released yet
     original_digest: str | None
     valid_days: int
-    schema_version: Literal[2] = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit(AuditFindings, Context):
+    """An audit. Fractions are between 0 and 1, information is in nats, intervals are 95 %."""
 
 
 def document(findings: AuditFindings, context: Context) -> dict[str, Any]:
     """What is written as audit.json: context and findings side by side, floats rounded."""
-    return {
-        "schema_version": context.schema_version,
-        **{name: rounded(_plain(getattr(context, name))) for name in _fields(Context)},
-        **{name: rounded(_plain(getattr(findings, name))) for name in _fields(AuditFindings)},
-    }
+    return amended(Audit(**vars(context), **vars(findings)))
 
 
-def amended(audit: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """An audit.json with some of its fields told anew."""
-    return {**audit, **{name: rounded(_plain(value)) for name, value in changes.items()}}
+def amended(audit: Audit, **changes: Any) -> dict[str, Any]:
+    """An audit as it is written, with some fields replaced; the findings of analyses are at the top level."""
+    fields: dict[str, Any] = {}
+    for name, value in {**_fields(audit), **changes}.items():
+        fields |= value if name == "analyses" else {name: value}
+    plain: dict[str, Any] = rounded(_plain(fields))
+    return plain
 
 
 def limits_of(thresholds: Thresholds, basis: Basis) -> dict[str, Limit]:
-    """The limits that an audit of labelled records, or of others, goes by."""
-    names = [name for name in _fields(Thresholds) if (name in DRIFTS) == (basis == "unlabelled")]
-    return {name: getattr(thresholds, name) for name in names}
+    """The limits that apply to an audit of labelled records, or of unlabelled ones."""
+    return {name: limit for name, limit in _fields(thresholds).items() if (name in DRIFTS) == (basis == "unlabelled")}
 
 
 def context_of(
@@ -129,42 +134,45 @@ def figures_of(findings: AuditFindings) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of audit.json; nothing that it does not name may be in one."""
-    told = TypeAdapter(_document_type()).json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_closed(told)}
+    """The JSON Schema of audit.json; an audit holds exactly the properties that it names."""
+    fields: list[tuple[str, Any]] = []
+    for name, hint in get_type_hints(Audit).items():
+        fields += [(a.key, a.finding | None) for a in every_analysis()] if name == "analyses" else [(name, hint)]
+    flat = dataclasses.make_dataclass("Audit", fields, namespace={"__doc__": Audit.__doc__})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_closed(TypeAdapter(flat).json_schema())}
 
 
-def read_audit(path: Path) -> dict[str, Any]:
+def read_audit(path: Path) -> Audit:
     """The audit in a file; another version, and JSON that is no audit, are DataErrors that name it."""
     found = read_json(path)
     version = found.get("schema_version") if isinstance(found, dict) else None
     if version != SCHEMA_VERSION:
         kind = "no audit" if version is None else f"version {version}"
         raise DataError(f"{path}: expected an audit of version {SCHEMA_VERSION}, found {kind}; run audit again")
+    place: list[str | int] = []
     try:
-        TypeAdapter(_document_type()).validate_python(found)
+        analyses = {}
+        for analysis in every_analysis():  # one that was added after this audit has found nothing in it
+            place = [analysis.key]
+            value = found.get(analysis.key)
+            analyses[analysis.key] = None if value is None else TypeAdapter(analysis.finding).validate_python(value)
+        place = []
+        audit: Audit = TypeAdapter(Audit).validate_python(found | {"analyses": analyses})
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path}: is no audit: {place}: {first['msg'].lower()}; run audit again") from None
-    told: dict[str, Any] = found
-    return told
+        where = ".".join(map(str, (*place, *first["loc"])))
+        raise DataError(f"{path}: is no audit: {where}: {first['msg'].lower()}; run audit again") from None
+    return audit
 
 
-def _document_type() -> type:
-    fields = [(name, hint) for part in (Context, AuditFindings) for name, hint in get_type_hints(part).items()]
-    told = {"__doc__": "An audit. Fractions are between 0 and 1, information is in nats, intervals are 95 %."}
-    return dataclasses.make_dataclass("Audit", fields, namespace=told, frozen=True, slots=True)
-
-
-def _fields(part: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(part)]
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _plain(value: Any) -> Any:
-    """`value` in what JSON knows; unlike `dataclasses.asdict` it takes any Mapping."""
+    """`value` as JSON types; unlike `dataclasses.asdict` it takes any Mapping."""
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return _plain(_fields(value))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -172,13 +180,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _closed(told: Any) -> Any:
+def _closed(part: Any) -> Any:
     """The schema with every object holding exactly its properties, whatever defaults they have in Python."""
-    if isinstance(told, list):
-        return [_closed(item) for item in told]
-    if not isinstance(told, dict):
-        return told
-    closed = {key: _closed(item) for key, item in told.items() if key != "default"}
-    if isinstance(told.get("properties"), dict) and told.get("type") == "object":
-        closed |= {"required": list(told["properties"]), "additionalProperties": False}
+    if isinstance(part, list):
+        return [_closed(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {key: _closed(item) for key, item in part.items() if key != "default"}
+    if isinstance(part.get("properties"), dict) and part.get("type") == "object":
+        closed |= {"required": list(part["properties"]), "additionalProperties": False}
     return closed

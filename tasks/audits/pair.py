@@ -48,7 +48,7 @@ def audit_pair(
     attacks = named_attacks(config)
     findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack)
     if columns.person is None:  # then nobody knows who is a stranger
-        findings = dataclasses.replace(findings, strangers=None)
+        findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     released = [digest(path) for path in protected]
     context = dataclasses.replace(
         context_of(

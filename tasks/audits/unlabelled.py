@@ -1,7 +1,7 @@
 """The gate for records whose classes nobody knows: a labelled audit of the same protector, and checks that need no labels."""
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.randomness import stream
-from pass_core.storage.audits import amended, limits_of, read_audit
+from pass_core.storage.audits import Audit, amended, limits_of, read_audit
 from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
 from tasks.release.protector import Protector, read_protector
@@ -40,7 +40,7 @@ NOT_ATTACKED = (
 class LabelledAudit:
     """The audit of a protector on labelled records."""
 
-    document: Mapping[str, Any]
+    document: Audit
     digest: str
     time: datetime.datetime
 
@@ -59,7 +59,7 @@ def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
     """The last audit of a data set and method; when it was made stands in its provenance."""
     path = layout.artefact("audit", key)
     document = read_audit(path)
-    if document["basis"] != "labelled":
+    if document.basis != "labelled":
         raise DataError(f"{path}: expected an audit of labelled records; run audit again")
     try:
         time = datetime.datetime.fromisoformat(read_json(layout.provenance("audit", key))["time"])
@@ -105,7 +105,7 @@ def audit_unlabelled(
     Raises:
         ChecksumMismatch: the audit is of another model or pool.
     """
-    audited = labelled.document["model_digest"], labelled.document["pool_digest"]
+    audited = labelled.document.model_digest, labelled.document.pool_digest
     if audited != (protector.model_digest, protector.pool_digest):
         raise ChecksumMismatch("the labelled audit is of another model or pool than the one in use; run audit again")
     drift = find_drift(reference, new, config.depth.permutations, rng_for)
@@ -116,26 +116,27 @@ def audit_unlabelled(
 
 
 def _reliance(labelled: LabelledAudit, valid_days: int, now: datetime.datetime) -> tuple[Check, Check]:
-    passed = labelled.document["verdict"] == "pass"
+    passed = labelled.document.verdict == "pass"
     days = (now - labelled.time).total_seconds() / 86400
     return (
         Check(
-            LABELLED_AUDIT,
-            "labelled audit",
-            float(not passed),
-            0.0,
-            passed,
-            f"the protector's audit on labelled records has the verdict {labelled.document['verdict']}",
-            "Records without labels cannot be attacked: only a protector that passed where labels are known may be used on them.",
+            name=LABELLED_AUDIT,
+            about="labelled audit",
+            found=float(not passed),
+            limit=0.0,
+            passed=passed,
+            sentence=f"the protector's audit on labelled records has the verdict {labelled.document.verdict}",
+            reason="Records without labels cannot be attacked: only a protector that passed where labels are known may be used "
+            "on them.",
         ),
         Check(
-            VALID_DAYS,
-            "labelled audit",
-            days,
-            float(valid_days),
-            0 <= days <= valid_days,
-            f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
-            "Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
+            name=VALID_DAYS,
+            about="labelled audit",
+            found=days,
+            limit=float(valid_days),
+            passed=0 <= days <= valid_days,
+            sentence=f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
+            reason="Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
         ),
     )
 
@@ -171,9 +172,9 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
         verdict=found.verdict,
         reasons=found.reasons,
         checks=found.checks,
-        thresholds=labelled.document["thresholds"] | limits_of(config.audit.thresholds, "unlabelled"),
+        thresholds={**labelled.document.thresholds, **limits_of(config.audit.thresholds, "unlabelled")},
         valid_days=config.audit.valid_days,
-        not_promised=(*NOT_ATTACKED, *labelled.document["not_promised"]),
+        not_promised=(*NOT_ATTACKED, *labelled.document.not_promised),
         unlabelled=found.findings,
         protected_digest=None,
         original_digest=digest(path),

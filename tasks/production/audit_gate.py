@@ -4,6 +4,7 @@ Where their classes are known they are attacked; where not, the champion's audit
 that passed and is not too old, as long as these records are like those that it was made of.
 """
 
+import dataclasses
 import datetime
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ class AuditGate:
             held_out = read_features(self.layout.artefact("features", self.key), ())
         except DataError as error:
             raise AuditError(f"the lake carries no labels, and no labelled audit can stand for them: {error}") from None
-        if labelled.document["forbid"] != job.forbid:
+        if labelled.document.forbid != job.forbid:
             raise AuditError("the champion's audit is of another pool.forbid than this release: run audit again")
         found = audit_unlabelled(
             protector,
@@ -86,7 +87,9 @@ class AuditGate:
             sample.of,
         )
         details = {
-            "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
+            "champion": {
+                row.name: {"role": row.role, "nag": dataclasses.asdict(row.nag)} for row in labelled.document.attributes
+            },
             "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
         }
         return GateResult(found.verdict, "unlabelled", len(sample.donors), sample.of, found.reasons, rounded(details))

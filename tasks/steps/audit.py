@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pass_core.auditing.analyses.linkage import Linkage
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
@@ -117,7 +118,8 @@ def _write_tables(findings: AuditFindings, io: StepIO) -> None:
     """What `dvc plots` draws: NAG per attribute, and what several records of one person tell, a column per attribute."""
     nag = [{"attribute": row.name, "role": row.role, **rounded(dataclasses.asdict(row.nag))} for row in findings.attributes]
     pl.DataFrame(nag).rename({"value": "nag"}).write_csv(io.outputs["nag_table"])
-    bundles = findings.linkage.bundles if findings.linkage else ()
+    linkage = findings.finding(Linkage)
+    bundles = linkage.bundles if linkage else ()
     tables = [
         pl.DataFrame({"records": [size.records for size in bundle.sizes],
                       bundle.attribute: [round(size.accuracy.value, 6) for size in bundle.sizes]})

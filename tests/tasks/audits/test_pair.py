@@ -16,13 +16,12 @@ from pass_core.auditing.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from pass_core.storage.audits import read_audit
 from tasks.audits.pair import audit_pair, pair_subject
 from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
-from tasks.storage.files import write_json
+from tasks.storage.files import read_json, write_json
 from tests.media import picture
 
 N = 6000
@@ -76,7 +75,7 @@ def _write(folder: Path, **tables: pa.Table) -> list[Path]:
 def _audit(folder: Path, original: Path, *protected: Path, **columns: Any) -> dict[str, Any]:
     """The audit, as it is read back."""
     write_json(folder / "audit.json", audit_pair(original, protected, PairColumns(ROLES, **columns), CONFIG, 7, silent))
-    return read_audit(folder / "audit.json")
+    return read_json(folder / "audit.json")
 
 
 def _failed(found: dict[str, Any]) -> set[tuple[str, str]]:
