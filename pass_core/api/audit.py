@@ -30,7 +30,7 @@ from pass_core.training.epochs import Epoch
 HEADINGS = ("attribute", "role", "guess", "original", "released", "NAG (95 % interval)", "worst attack", "verdict")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AuditResult:
     """What an audit found: a table when printed or shown in a notebook."""
 
@@ -61,6 +61,8 @@ class AuditResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([f"verdict: {self.verdict}", "", *lines, "", *self._sentences()])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()]
