@@ -75,7 +75,5 @@ def make_engine(name: EngineName, config: Config, root: Path | None, project: Pa
 
 
 def stage_name(step: Step, key: RunKey) -> str:
-    """The DVC stage of a step: `train@synthetic_motion-pass_substitution`; generate has no matrix."""
-    if step.name == "generate":
-        return step.name
+    """The DVC stage of a step: `train@synthetic_motion-pass_substitution`."""
     return f"{step.name}@{key}".replace("/", "-")

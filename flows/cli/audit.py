@@ -37,7 +37,7 @@ from tasks.running.layout import layout_at
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import configure_logging, reporter
 from tasks.running.step_io import RunKey
-from tasks.sections.dataset import DatasetConfig
+from tasks.sections.dataset import Roles
 from tasks.storage.files import read_json
 from tasks.storage.parquet import PAYLOAD
 
@@ -100,8 +100,15 @@ def audit(
         _refuse(of_pipeline, "--original and --protected")
         if original is None or not protected or not private or not useful:
             raise ConfigError("audit: a pair needs --original, --protected, --private and --useful")
-        roles = DatasetConfig(_names(private), _names(useful), _names(general))
-        columns = PairColumns(roles, _names(payload) or (PAYLOAD,), _shape(shape), key, person, block, split)
+        columns = PairColumns(
+            roles=Roles(private=_names(private), useful=_names(useful), general=_names(general)),
+            payload=_names(payload) or (PAYLOAD,),
+            shape=_shape(shape),
+            key=key,
+            person=person,
+            block=block,
+            split=split,
+        )
         document, name = _pair(original, protected, columns, params, settings, quiet), protected[0].stem
     else:
         _refuse(of_pair | {"--out": out_folder}, "what this pipeline released")

@@ -19,8 +19,8 @@ from pass_core.storage.audits import context_of, document
 from pass_core.training.epochs import Epoch
 from tasks.audits.context import named_attacks
 from tasks.audits.released_columns import column_values
+from tasks.lakes.open import value_type
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
-from tasks.lakes.payloads import value_type
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest

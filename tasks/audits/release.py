@@ -16,7 +16,8 @@ from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Adversarial
 from tasks.audits.released_columns import column_values
 from tasks.payloads.payload import payload_bytes
-from tasks.release.protector import STAMP, Protector, draw_scope
+from tasks.release.draw import draw_scope
+from tasks.release.protector import STAMP, Protector
 from tasks.running.step_io import StepIO
 from tasks.storage.parquet import (
     FEATURES,

@@ -154,7 +154,14 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
 
     threads, audited = config.compute.threads, read_features(folder, ())
     new = read_new_records(
-        path, dataset, config.extractor, protector.info, config.compute.device, threads, RECORDS, rng_for("records")
+        path,
+        dataset,
+        config.extractor,
+        protector.info,
+        device=config.compute.device,
+        threads=threads,
+        at_most=RECORDS,
+        rng=rng_for("records"),
     )
     found = audit_unlabelled(
         protector,

@@ -19,7 +19,7 @@ from tasks.paper_tables.measure import measure
 from tasks.paper_tables.settings import Roles
 from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
-from tasks.steps.donor_choice import choose_donors
+from tasks.steps.sample_pool import choose_donors
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
@@ -76,8 +76,8 @@ def _fit(
         cell.roles.useful,
         cell.pool,
         share,
-        stream(cell.seed, "share", cell.dataset),  # the same half again
-        stream(cell.seed, "donors", cell.dataset),
+        share_rng=stream(cell.seed, "share", cell.dataset),  # the same half again
+        rng=stream(cell.seed, "donors", cell.dataset),
     )
     setting = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
     method: Method = discovery.load(pass_core.methods, cell.method).METHOD

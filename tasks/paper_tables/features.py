@@ -46,7 +46,7 @@ def prepare_features(
 def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) -> Config:
     """Attributes that the data set's section gives no role stay with the records."""
     section = config.dataset[dataset]
-    missing = tuple(sorted(set(attributes) - set(section.columns())))
+    missing = tuple(sorted(set(attributes) - set(section.attribute_names())))
     kept = dataclasses.replace(section, kept=section.kept + missing)
     return dataclasses.replace(config, dataset={**config.dataset, dataset: kept})
 

@@ -13,7 +13,7 @@ import numpy as np
 from pass_core.auditing.drift import Side
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
-from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
+from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
@@ -22,7 +22,8 @@ from pass_core.training.epochs import Epoch
 from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.production.interfaces import GateResult, Job, Sample
-from tasks.release.protector import Protector, donor_units, exclusion_among, read_protector
+from tasks.release.draw import donor_units
+from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import RunKey

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import pyarrow as pa
-
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.devices import Device
-from tasks.payloads.payload import Payload, Payloads
+from tasks.lakes.records import LakeRecords
+from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.manifest import Manifest, Pins, Receipt
 from tasks.sections.lake import LakeConfig
@@ -29,20 +28,6 @@ class SourcePartition:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Originals:
-    """Some records of a partition; those whose payload cannot be used are left out."""
-
-    record_ids: list[str]
-    payloads: Payloads
-    persons: list[str] | None  # None where the lake names none
-    labels: Mapping[str, list[str]]  # attribute -> class, empty where the lake carries no labels
-    passed: Mapping[str, pa.Array]  # columns that leave with the record as they are
-
-    def __len__(self) -> int:
-        return len(self.record_ids)
-
-
 class Source(Protocol):
     """A lake to protect."""
 
@@ -55,7 +40,7 @@ class Source(Protocol):
     def count_rows(self, partition: SourcePartition) -> int:
         """The number of records, from footers where there are any."""
 
-    def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[Originals]:
+    def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
         """The records of a partition, a batch at a time.
 
         Raises:

@@ -8,14 +8,13 @@ from pathlib import Path
 from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
+from tasks.extractors.loading import load_extractor
 from tasks.production.interfaces import Job, PinnedColumns
 from tasks.production.manifest import Pins
-from tasks.production.released_rows import leaving_schema
 from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
-from tasks.steps.extract import load_extractor
 from tasks.storage.files import digest, json_digest
 from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo
@@ -63,7 +62,7 @@ def make_job(request: Request, config: Config, source: LakeSource, columns: Pinn
     release, forbid = config.release.get(key.dataset, ()), config.pool.forbid
     _, chosen, extractor = load_extractor(section, config.extractor, source.payload, config.compute.device, key.dataset)
     recipe = [section.extractor, dataclasses.asdict(chosen), extractor.weights_digest, forbid]
-    leaving = [str(leaving_schema(section, release, source, plain_lists)), source.partition_columns, section.payload_is_path]
+    leaving = [str(source.released_schema(release, plain_lists)), source.partition_columns, section.payload_is_path]
     pins = Pins(
         dataset=key.dataset,
         model=model_digest(model),

@@ -20,7 +20,6 @@ from tasks.production.interfaces import Engine, Failure, Gate, GateResult, Held,
 from tasks.production.manifest import Manifest, Receipt, to_json
 from tasks.production.plan import Plan, audited_rows, make_plan, refuse_missing
 from tasks.production.receipts import Receipts
-from tasks.production.released_rows import leaving_schema
 from tasks.production.request import Request, lake_section, make_job
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import Staged, Staging, joined_sample
@@ -244,7 +243,7 @@ class Protection:
 
     def _check(self, staged: Mapping[str, Staged]) -> None:
         if staged:
-            expected = str(leaving_schema(self.job.lake, self.job.release, self._source, self.job.plain_lists))
+            expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
             schemas = {name: one.columns() for name, one in staged.items()}
             receipts = {name: one.receipt for name, one in staged.items()}
             docs = self.request.state / "docs"

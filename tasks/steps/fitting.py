@@ -20,7 +20,8 @@ from pass_core.training.epochs import OnEpoch
 from pass_core.training.held_out import hold_out, learnt_from
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World
-from tasks.release.protector import exclusion_of, read_setting
+from tasks.release.draw import exclusion_of
+from tasks.release.protector import read_setting
 from tasks.running.processes import run_ranks
 from tasks.running.progress import silent
 from tasks.running.step_io import StepIO

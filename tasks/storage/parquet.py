@@ -109,9 +109,10 @@ def write_table(table: pa.Table, path: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """For tables of any length, a row group per `write_table`; no dictionaries, which cost more than donors' repeats save."""
-    return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, use_dictionary=False, **FOOTER)
+def open_writer(path: Path, schema: pa.Schema, *, dictionaries: bool = False) -> pq.ParquetWriter:
+    """For tables of any length, a row group per `write_table`; dictionaries cost more time than they save in donors' repeats."""
+    level = None if dictionaries else 1  # as `write_table` writes, or fast
+    return pq.ParquetWriter(path, schema, compression="zstd", compression_level=level, use_dictionary=dictionaries, **FOOTER)
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:

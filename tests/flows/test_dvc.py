@@ -116,7 +116,7 @@ def test_metrics_and_plots_are_shown(repository: Path) -> None:
 def test_experiment_with_another_parameter(repository: Path) -> None:
     output = _run(repository, "dvc", "exp", "run", "-S", "train.epochs=4", "report@synthetic_motion-pass_substitution")
     assert "train@synthetic_motion-pass_substitution" in _stages_run(output)
-    assert "generate" not in _stages_run(output)
+    assert "generate@synthetic_motion" not in _stages_run(output)
     curves = (repository / "data" / "curves" / "synthetic_motion" / "pass_substitution.csv").read_text()
     assert len(curves.splitlines()) == 1 + 4
     _run(repository, "git", "checkout", "--", ".")

@@ -1,5 +1,6 @@
 """The gate for records without labels: relies on a labelled audit that passed, is recent and of this model, and on no drift."""
 
+import dataclasses
 import datetime
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from pass_core.auditing.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
-from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError, SchemaMismatch
 from pass_core.randomness import stream
 from tasks.audits.unlabelled import (
     NOT_ATTACKED,
@@ -126,6 +127,28 @@ def test_table_of_payloads_is_extracted_here(config: Config, layout: Layout, tmp
     assert bare["unlabelled"]["records"] == len(table)
 
 
+@pytest.mark.parametrize(
+    ("extractor", "value", "error", "message"),
+    [
+        ("identity", np.nan, DataError, "the extractor returned features that are not finite"),
+        ("logmel", 0.0, ConfigError, r"dataset\.synthetic_motion\.extractor: logmel reads audio payloads"),
+    ],
+    ids=["not finite", "payload kind"],
+)
+def test_features_of_new_records_are_checked(
+    config: Config, layout: Layout, tmp_path: Path, extractor: str, value: float, error: type[Exception], message: str
+) -> None:
+    """The same checks as in step extract: no audit of features that are no numbers, no extractor of another payload kind."""
+    table = read_folder(layout.artefact("records", KEY))
+    payload = array_of(table, "payload", (2, 128)).copy()
+    payload[5] = value
+    write_table(pa.table({"payload": vectors(payload)}), tmp_path / "lake.parquet")
+    section = dataclasses.replace(config.dataset[KEY.dataset], extractor=extractor)
+    changed = dataclasses.replace(config, dataset={KEY.dataset: section})
+    with pytest.raises(error, match=message):
+        unlabelled_document(tmp_path / "lake.parquet", KEY, changed, layout)
+
+
 def test_old_audit_fails(config: Config, layout: Layout, tmp_path: Path) -> None:
     path = layout.provenance("audit", KEY)
     long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=config.audit.valid_days + 2)
@@ -160,7 +183,7 @@ def test_features_of_another_extractor_and_missing_payloads_are_told(config: Con
     with pytest.raises(SchemaMismatch, match=r"expected features of shape \(2, 128\), found \(256,\)"):
         unlabelled_document(new, KEY, config, layout)
     write_table(pa.table({"other": [1.0] * 30}), tmp_path / "table.parquet")
-    with pytest.raises(SchemaMismatch, match="missing payload columns: payload; found other"):
+    with pytest.raises(SchemaMismatch, match="missing columns: payload; found other"):
         unlabelled_document(tmp_path / "table.parquet", KEY, config, layout)
 
 

@@ -107,7 +107,7 @@ def test_new_columns_need_a_flag_and_others_are_refused(champion: Path, lake: Pa
     with pytest.raises(DataError, match="of another type: secret"):
         protect(champion, lake, target, new_columns=True)
     pq.write_table(pq.read_table(_file(lake), partitioning=None).drop_columns(["secret"]), _file(lake))
-    with pytest.raises(DataError, match="gone: secret"):
+    with pytest.raises(DataError, match="missing: secret"):
         protect(champion, lake, target, new_columns=True)
     assert open_target(str(target), default_state(str(target))).current() == manifest
     shutil.rmtree(lake)
@@ -240,7 +240,7 @@ def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_pa
     plan = run.plan()
     description = root / "models" / "calls" / "pass_substitution" / "model.json"
     description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
-    with pytest.raises(DataError, match="have changed since the run was begun"):
+    with pytest.raises(DataError, match="have changed since the run started"):
         run.execute(plan)
 
 
