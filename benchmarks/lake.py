@@ -109,7 +109,8 @@ def write_champion(root: Path, donors: int) -> None:
     attributes = (Attribute("gender", CLASSES["gender"], "private"), Attribute("topic", CLASSES["topic"], "useful"))
     setting = ReleaseContext(attributes, Records(features, labels), torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=64)
-    save_model(layout.artefact("model", KEY), "pass_substitution", PassConfig(), training, fitted, setting, digest(pool))
+    model, pool_digest = layout.artefact("model", KEY), digest(pool)
+    save_model(model, "pass_substitution", fitted, setting, config=PassConfig(), training=training, pool_digest=pool_digest)
 
 
 def options(folder: Path, lake: Path, target: Path) -> ProtectOptions:

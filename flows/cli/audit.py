@@ -231,7 +231,7 @@ def _publish(root: Path, dataset: str, method: str) -> Path:
 
 
 def _write(document: dict[str, Any], folder: Path, started: float, judged: frozenset[str] | None) -> None:
-    from tasks.reports.audit_result import write_audit
+    from tasks.reports.publish import write_audit
 
     report_path = write_audit(folder, document, time.monotonic() - started)
     _finish(report_path, f"{document['dataset']}/{document['method']}", judged)

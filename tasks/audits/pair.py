@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
-from pass_core.data import Attribute, IntArray, Records, combinations
+from pass_core.data import Attribute, IntArray, Records, combinations, shown_classes
 from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
+from pass_core.storage.audits import context_of, document
 from pass_core.training.epochs import Epoch
-from tasks.audits.context import context_of, named_attacks
-from tasks.audits.document import document
+from tasks.audits.context import named_attacks
 from tasks.audits.released_columns import column_values
 from tasks.lakes.open import value_type
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest
-from tasks.storage.parquet import SPLITS, class_indices, shown_classes
+from tasks.storage.parquet import SPLITS, class_indices
 
 MOST_CLASSES = 1000
 
@@ -45,15 +45,24 @@ def audit_pair(
     def rng_for(*labels: str) -> np.random.Generator:
         return stream(seed, "audit", "pair", *labels)
 
-    findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack)
+    attacks = named_attacks(config)
+    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack)
     if columns.person is None:  # then strangers cannot be identified
-        findings = dataclasses.replace(findings, strangers=None)
+        findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     released = [digest(path) for path in protected]
     context = dataclasses.replace(
-        context_of(subject, config, dataset=original.stem, method=protected[0].stem, protected_digest=released[0]),
+        context_of(
+            subject,
+            attacks,
+            config.thresholds,
+            config.depth,
+            dataset=original.stem,
+            method=protected[0].stem,
+            protected_digest=released[0] if len(released) == 1 else hashlib.sha256("\n".join(released).encode()).hexdigest(),
+            valid_days=config.valid_days,
+        ),
         split=split,
         classes=classes,
-        protected_digest=released[0] if len(released) == 1 else hashlib.sha256("\n".join(released).encode()).hexdigest(),
         original_digest=digest(original),
     )
     return document(findings, context)

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pass_core.auditing.findings import Replay
-from pass_core.auditing.seed_replay import find_replay
+from pass_core.auditing.analyses.seed_replay import Replay, find_replay
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel

@@ -1,7 +1,7 @@
 """The audit of records without labels: relies on a labelled audit of the same protector and checks for drift from its records."""
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.randomness import stream
-from tasks.audits.document import amended, limits_of, read_audit
+from pass_core.storage.audits import Audit, amended, limits_of, read_audit
 from tasks.audits.release import channel_of
 from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
@@ -40,7 +40,7 @@ NOT_ATTACKED = (
 class LabelledAudit:
     """The audit of a protector on labelled records."""
 
-    document: Mapping[str, Any]
+    document: Audit
     digest: str
     time: datetime.datetime
 
@@ -59,8 +59,8 @@ def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
     """The last audit of a data set and method, with the time from its provenance."""
     path = layout.artefact("audit", key)
     document = read_audit(path)
-    if document["basis"] != "labelled":
-        raise DataError(f"{path}: expected an audit of labelled records, found basis {document['basis']}; run audit again")
+    if document.basis != "labelled":
+        raise DataError(f"{path}: expected an audit of labelled records, found basis {document.basis}; run audit again")
     try:
         time = datetime.datetime.fromisoformat(read_json(layout.provenance("audit", key))["time"])
     except (DataError, KeyError, TypeError, ValueError):
@@ -104,10 +104,13 @@ def audit_unlabelled(
     Raises:
         ChecksumMismatch: the labelled audit is of another model or pool.
     """
-    for name, expected in (("model", protector.model_digest), ("pool", protector.pool_digest)):
-        found = labelled.document[f"{name}_digest"]
+    audited = labelled.document
+    pairs = (("model", protector.model_digest, audited.model_digest), ("pool", protector.pool_digest, audited.pool_digest))
+    for name, expected, found in pairs:
         if found != expected:
-            raise ChecksumMismatch(f"labelled audit: expected one of {name} {expected[:12]}, found {found[:12]}; run audit again")
+            raise ChecksumMismatch(
+                f"labelled audit: expected one of {name} {expected[:12]}, found {str(found)[:12]}; run audit again"
+            )
     drift = find_drift(reference, new, config.depth.permutations, rng_for)
     checks = (*_reliance(labelled, config.valid_days, now), *judge_drift(drift, config.thresholds))
     reasons = tuple(check.sentence for check in checks if not check.passed)
@@ -117,26 +120,26 @@ def audit_unlabelled(
 
 def _reliance(labelled: LabelledAudit, valid_days: int, now: datetime.datetime) -> tuple[Check, Check]:
     """Whether the labelled audit may be relied on: it passed, and it is recent."""
-    passed = labelled.document["verdict"] == "pass"
+    passed = labelled.document.verdict == "pass"
     days = (now - labelled.time).total_seconds() / 86400
     return (
         Check(
-            LABELLED_AUDIT,
-            "labelled audit",
-            float(not passed),
-            0.0,
-            passed,
-            f"the protector's audit on labelled records has the verdict {labelled.document['verdict']}",
-            "Records without labels cannot be attacked: they may only be protected by a model that passed an audit with labels.",
+            name=LABELLED_AUDIT,
+            about="labelled audit",
+            found=float(not passed),
+            limit=0.0,
+            passed=passed,
+            sentence=f"the protector's audit on labelled records has the verdict {labelled.document.verdict}",
+            reason="Records without labels cannot be attacked: only a model that passed an audit with labels may protect them.",
         ),
         Check(
-            VALID_DAYS,
-            "labelled audit",
-            days,
-            float(valid_days),
-            0 <= days <= valid_days,
-            f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
-            "Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
+            name=VALID_DAYS,
+            about="labelled audit",
+            found=days,
+            limit=float(valid_days),
+            passed=0 <= days <= valid_days,
+            sentence=f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
+            reason="Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
         ),
     )
 
@@ -179,9 +182,9 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
         verdict=found.verdict,
         reasons=found.reasons,
         checks=found.checks,
-        thresholds=labelled.document["thresholds"] | limits_of(config.audit.thresholds, "unlabelled"),
+        thresholds={**labelled.document.thresholds, **limits_of(config.audit.thresholds, "unlabelled")},
         valid_days=config.audit.valid_days,
-        not_promised=(*NOT_ATTACKED, *labelled.document["not_promised"]),
+        not_promised=(*NOT_ATTACKED, *labelled.document.not_promised),
         unlabelled=found.findings,
         protected_digest=None,
         original_digest=digest(path),

@@ -4,6 +4,7 @@ Records with labels are attacked. Records without labels rely on the champion's 
 have passed and be recent, and the records must be similar to those that it examined.
 """
 
+import dataclasses
 import datetime
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from pass_core.auditing.drift import Side
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
-from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
+from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
@@ -21,7 +22,7 @@ from pass_core.randomness import stream
 from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
-from tasks.release.draw import donor_units, exclusion_among
+from tasks.release.draw import donor_units
 from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
@@ -65,7 +66,7 @@ class AuditGate:
             held_out = read_features(self.layout.artefact("features", self.key), ())
         except DataError as error:
             raise AuditError(f"the lake has no labels, and there is no labelled audit to rely on: {error}") from None
-        audited = labelled.document["forbid"]
+        audited = labelled.document.forbid
         if audited != job.forbid:
             raise AuditError(f"champion's audit: expected pool.forbid {job.forbid}, found {audited}; run audit again")
         found = audit_unlabelled(
@@ -85,7 +86,9 @@ class AuditGate:
             of=sample.of,
         )
         details = {
-            "champion": {row["name"]: {"role": row["role"], "nag": row["nag"]} for row in labelled.document["attributes"]},
+            "champion": {
+                row.name: {"role": row.role, "nag": dataclasses.asdict(row.nag)} for row in labelled.document.attributes
+            },
             "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
         }
         return _result(found.verdict, "unlabelled", sample, found.reasons, details)

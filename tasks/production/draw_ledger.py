@@ -17,7 +17,7 @@ from pass_core.data import IntArray
 from pass_core.errors import ConfigError, DataError
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_key import find_key, new_key
-from tasks.storage.files import sync_folder, write_json
+from tasks.storage.files import sync_folder, write_atomically, write_json
 
 LEDGER_KEY = "PASS_LEDGER_KEY_FILE"  # environment: a key file elsewhere than beside the ledger
 BUCKET_ROWS = 2**24  # hashes that are merged at once
@@ -64,7 +64,6 @@ class Ledger:
         path = self.folder / f"{draw}-{version:06d}.u64"
         if decision is not None:
             write_json(path.with_suffix(".json"), {"redraw": decision})
-        temporary = path.with_suffix(".part")
         buckets = max(1, -(-sum(map(len, hashes)) // BUCKET_ROWS))
         edges = [2**64 * k // buckets for k in range(1, buckets)]
         starts = [
@@ -72,14 +71,11 @@ class Ledger:
             *(_places(hashes, edge) for edge in edges),
             np.array([*map(len, hashes)]),
         ]
-        with temporary.open("wb") as file:
+        with write_atomically(path, temporary=path.with_suffix(".part"), sync=True) as part, part.open("wb") as file:
             for start, stop in itertools.pairwise(starts):
                 bucket = [one[first:last] for one, first, last in zip(hashes, start, stop, strict=True)]
                 file.write(np.unique(np.concatenate(bucket)).astype("<u8").tobytes())
                 crash_point("ledger half written")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
         sync_folder(self.folder)
 
     def _segments(self) -> list[tuple[str, WordArray]]:

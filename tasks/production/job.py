@@ -8,12 +8,12 @@ from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
 from tasks.extractors.loading import load_extractor
 from tasks.production.interfaces import Job, PinnedColumns
-from tasks.production.manifest import Pins, digest_of
+from tasks.production.manifest import Pins
 from tasks.production.options import ProtectOptions, absolute
 from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.sections.lake import LakeConfig
-from tasks.storage.files import digest
+from tasks.storage.files import digest, json_digest
 from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo
 
@@ -51,8 +51,8 @@ def make_job(
         model=model_digest(model),
         pool=digest(pool),
         key=key_id(draw_key),
-        recipe=digest_of(recipe),
-        columns=digest_of(leaving),
+        recipe=json_digest(recipe),
+        columns=json_digest(leaving),
     )
     return Job(
         pins=pins,

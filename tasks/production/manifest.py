@@ -1,13 +1,13 @@
 """The records of a protected lake: pins, receipts, manifest. They hold no times, so that a re-run writes the same bytes."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pass_core.errors import DataError
+from tasks.storage.files import json_digest
 
 FORMAT = 1
 
@@ -30,7 +30,7 @@ class Pins:
     @property
     def draw(self) -> str:
         """Identifies the draw: records protected again under another one are drawn once more."""
-        return digest_of([self.dataset, self.model, self.pool, self.key, self.recipe])[:16]
+        return json_digest([self.dataset, self.model, self.pool, self.key, self.recipe])[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Receipt:
     @property
     def id(self) -> str:
         """Identifies the receipt by its content."""
-        return digest_of(dataclasses.asdict(self))
+        return json_digest(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +78,6 @@ class Manifest:
     audit: Mapping[str, Any]  # the gate's result for the partitions that are new in this version
     restores: int | None = None  # the version that a rollback published again
     format: int = FORMAT
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def to_json(value: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Receipts of published partitions, with how often each donor is shown: private files, named by their content."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 from pass_core.data import IntArray
 from pass_core.errors import DataError
 from tasks.production.manifest import Manifest, Receipt, to_json
-from tasks.storage.files import sync_file, sync_folder, write_json
+from tasks.storage.files import sync_folder, write_atomically, write_json
 
 
 class Receipts:
@@ -21,10 +20,8 @@ class Receipts:
     def save(self, receipt: Receipt, donors: IntArray) -> None:
         """Saves a receipt; a repetition changes nothing."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self.folder / f".{receipt.id}.{os.getpid()}.npy"
-        np.save(temporary, donors)
-        sync_file(temporary)
-        temporary.replace(self.folder / f"{receipt.id}.npy")
+        with write_atomically(self.folder / f"{receipt.id}.npy", sync=True) as temporary, temporary.open("wb") as file:
+            np.save(file, donors)
         write_json(self.folder / f"{receipt.id}.json", to_json(receipt))
         sync_folder(self.folder)
 

@@ -13,8 +13,8 @@ from tasks.lakes.open import open_lake, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.interfaces import PinnedColumns, SourcePartition
-from tasks.production.manifest import digest_of
 from tasks.sections.lake import LakeConfig
+from tasks.storage.files import json_digest
 
 WHOLE = "."  # the only partition of a lake that releases no partition column
 
@@ -109,7 +109,7 @@ class LakeSource:
         return {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
 
     def _digest(self, paths: list[str], states: Mapping[str, list[int]]) -> str:
-        return digest_of([[self._lake.place(self._fragments[path]), *states[path]] for path in paths])
+        return json_digest([[self._lake.place(self._fragments[path]), *states[path]] for path in paths])
 
     def _folders(self, path: str) -> dict[str, str]:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""

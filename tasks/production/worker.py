@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pass_core.channel.draws import WordArray, keyed_words
-from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel, Exclusion
+from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel, Exclusion, exclusion_among
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, SchemaMismatch
@@ -17,15 +17,15 @@ from tasks.extractors.loading import checked_features, load_extractor
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Job, Work
-from tasks.production.manifest import OutputFile, Receipt, digest_of
+from tasks.production.manifest import OutputFile, Receipt
 from tasks.production.source import LakeSource
 from tasks.production.staging import DATA, save_receipt, staged_folder
-from tasks.release.draw import KeyedRelease, donor_units, exclusion_among
+from tasks.release.draw import KeyedRelease, donor_units
 from tasks.release.protector import read_protector
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.running.step_io import RunKey
-from tasks.storage.files import file_digest, storage_errors
+from tasks.storage.files import file_digest, json_digest, storage_errors
 from tasks.storage.parquet import TableInfo, class_indices
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
@@ -84,7 +84,7 @@ class Worker:
         _, _, self._extractor = load_extractor(job.lake, job.extractor, payload, job.device, job.dataset)
         self._attributes = attributes if self.source.labels else ()
         self._units = None if job.forbid == "none" else donor_units(self.protector.pool, job.forbid)
-        self._numerics = digest_of(fingerprint(device, THREADS))
+        self._numerics = json_digest(fingerprint(device, THREADS))
 
     def protect(self, work: Work) -> Receipt:
         """Stages a partition, whole or not at all; its receipt."""

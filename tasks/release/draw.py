@@ -7,12 +7,11 @@ secret key and of names, so that a retry, another order of the input or another 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
-from pass_core.channel.draws import WordArray, inverse_cdf, keyed_words
+from pass_core.channel.draws import WordArray, keyed_words
 from pass_core.channel.pool import Forbidden
-from pass_core.channel.substitution import Channel, Exclusion
+from pass_core.channel.substitution import Channel, Exclusion, draw_donors, exclusion_among
 from pass_core.data import FloatArray, IntArray
 from tasks.running.step_io import RunKey
 from tasks.storage.parquet import PERSON, RECORD_ID, FeatureTable
@@ -36,11 +35,7 @@ class KeyedRelease:
     ) -> IntArray:
         """The donor of every record; calls `finished` with the number of records that are done."""
         scope = draw_scope(self.run, self.model, self.forbid)
-        donors: IntArray = np.empty(len(features), dtype=np.int64)
-        for rows, probabilities in channel.blocks(features):
-            donors[rows] = inverse_cdf(probabilities, keyed_words(self.key, "draw", scope, record_ids[rows]))
-            finished(rows.stop)
-        return donors
+        return draw_donors(channel, features, record_ids, key=self.key, scope=scope, finished=finished)
 
     def order_words(self, partition: str, record_ids: Sequence[str]) -> WordArray:
         """A word per record; a partition is released in the order of these words, which only the key's holder can undo.
@@ -78,10 +73,3 @@ def donor_units(pool: pa.Table, forbid: Forbidden) -> list[str]:
     """The donors' names that a rule compares with the records': ids or persons."""
     units: list[str] = pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist()
     return units
-
-
-def exclusion_among(names: Sequence[str], donors: Sequence[str]) -> Exclusion:
-    """Excludes a donor for every record of the same name."""
-    number = {name: k for k, name in enumerate(dict.fromkeys(donors))}
-    record_units = np.array([number.get(name, -1) for name in names], dtype=np.int64)  # -1: no donor has this name
-    return Exclusion(record_units, np.array([number[name] for name in donors], dtype=np.int64))

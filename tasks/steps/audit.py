@@ -7,25 +7,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pass_core.auditing.analyses.linkage import Linkage
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
 from pass_core.channel.draws import key_id
 from pass_core.channel.joint_law import accumulate, substitution_confusion
 from pass_core.channel.pool import Forbidden
-from pass_core.data import Attribute
+from pass_core.data import Attribute, shown_classes
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
+from pass_core.storage.audits import context_of, document, figures_of
 from pass_core.training.epochs import Epoch
-from tasks.audits.context import context_of, named_attacks
-from tasks.audits.document import document
+from tasks.audits.context import named_attacks
 from tasks.audits.release import release_subject, replay_of
 from tasks.release.protector import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, read_json, rounded, write_json
-from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features, shown_classes
+from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features
 
 
 def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
@@ -44,14 +45,18 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     def on_attack(work: str, epoch: Epoch) -> None:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
-    findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack, replay)
+    attacks = named_attacks(config)
+    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack, replay)
     context = dataclasses.replace(
         context_of(
             subject,
-            config,
+            attacks,
+            config.thresholds,
+            config.depth,
             dataset=io.key.dataset,
             method=str(io.key.method),
             protected_digest=digest(io.inputs["protected"]),
+            valid_days=config.valid_days,
         ),
         classes=_shown_classes(subject, features, attributes),
         confusion=_confusion(subject, protector, attributes),
@@ -61,7 +66,7 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
         pool_digest=protector.pool_digest,
     )
     write_json(io.outputs["audit"], document(findings, context))
-    write_json(io.outputs["metrics"], rounded(_flat_metrics(findings)))
+    write_json(io.outputs["metrics"], rounded(figures_of(findings)))
     _write_tables(findings, io)
     nags = {row.name.replace(" × ", "_and_"): row.nag.value for row in findings.attributes}  # MLflow rejects × in a name
     metrics = {"mnag": findings.mnag.value} | {f"nag_{name}": value for name, value in nags.items()}
@@ -109,28 +114,13 @@ def _confusion(
     }
 
 
-def _flat_metrics(findings: AuditFindings) -> dict[str, Any]:
-    """What `dvc metrics show` lists."""
-    return {"verdict": findings.verdict, "mnag": findings.mnag.value} | {
-        row.name: {
-            "nag": row.nag.value,
-            "nag_high": row.nag.high,
-            "accuracy_protected": row.protected.value,
-            "accuracy_unprotected": row.unprotected.value,
-            "nag_exact_rule": None if row.exact is None else row.exact.rule.value,
-            "information_excess": None if row.exact is None else row.exact.information.excess,
-        }
-        for row in findings.attributes
-    }
-
-
 def _write_tables(findings: AuditFindings, io: StepIO) -> None:
     """What `dvc plots` draws: NAG per attribute, and how accurate an attack on several records of one person is."""
     nag = [{"attribute": row.name, "role": row.role, **rounded(dataclasses.asdict(row.nag))} for row in findings.attributes]
     pl.DataFrame(nag).rename({"value": "nag"}).write_csv(io.outputs["nag_table"])
-    bundles = findings.linkage.bundles if findings.linkage else ()
+    linkage = findings.finding(Linkage)
     table = pl.DataFrame(schema={"records": pl.Int64})
-    for bundle in bundles:
+    for bundle in linkage.bundles if linkage else ():
         accuracy = {size.records: round(size.accuracy.value, 6) for size in bundle.sizes}
         column = pl.DataFrame({"records": list(accuracy), bundle.attribute: list(accuracy.values())})
         table = table.join(column, on="records", how="full", coalesce=True)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pass_core.channel import pool as channel_pool
 from pass_core.channel.pool import Column, PoolConfig
-from pass_core.data import IntArray
+from pass_core.data import IntArray, shown_classes
 from pass_core.errors import DataError
 from pass_core.randomness import stream
 from pass_core.training.held_out import learnt_from
@@ -28,7 +28,6 @@ from tasks.storage.parquet import (
     class_indices,
     read_folder,
     shard_path,
-    shown_classes,
     take_rows,
     write_table,
 )

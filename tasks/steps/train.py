@@ -54,7 +54,8 @@ def train(
     fitted = (
         fitting.fit(TrainingContext(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
     )
-    save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
+    pool = digest(io.inputs["pool"])
+    save_model(io.outputs["model"], str(io.key.method), fitted, setting, config=config, training=training, pool_digest=pool)
     _write_trained_on(fitting.trained_on(features), io)
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])

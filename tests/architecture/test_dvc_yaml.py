@@ -103,8 +103,9 @@ def test_stage_lists_all_code_it_imports(name: str, key: RunKey) -> None:
 
 
 def test_packages_hold_no_code_in_init() -> None:
-    """`__init__.py` files are not listed as dependencies, so they may hold a docstring only."""
-    for path in [p for package in ("pass_core", "tasks") for p in (PROJECT / package).rglob("__init__.py")]:
+    """`__init__.py` files are not listed as dependencies, so they may hold a docstring only; pass_core's exports its API."""
+    exports = PROJECT / "pass_core" / "__init__.py"  # imports names when they are first used, which no step does
+    for path in [p for package in ("pass_core", "tasks") for p in (PROJECT / package).rglob("__init__.py") if p != exports]:
         text = path.read_text().strip()
         assert text.startswith('"""'), path
         assert text.endswith('"""'), path

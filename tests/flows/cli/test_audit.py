@@ -17,7 +17,7 @@ from flows.cli.audit import ADVICE, judged_checks, next_steps
 from flows.cli.main import main
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import read_audit
 from tasks.config import load_config, parse_overrides
 from tests.conftest import PROJECT, TINY, write_params
 
@@ -88,7 +88,7 @@ def audited(folder: Path) -> Path:
 
 def test_pair_leaves_audit_report_and_provenance(audited: Path) -> None:
     for name, verdict in (("private", "pass"), ("open", "fail")):
-        assert read_audit(audited / name / "audit.json")["verdict"] == verdict
+        assert read_audit(audited / name / "audit.json").verdict == verdict
         page = (audited / name / "report.html").read_text()
         assert "gender" in page
         assert (audited / name / "provenance.json").exists()
@@ -183,6 +183,6 @@ def test_records_without_labels_through_the_command(tiny_root: Path, tmp_path: P
     assert done.returncode == 3, done.stderr
     assert "Private attributes were not attacked on these records" in done.stdout
     assert "has the verdict fail" in done.stdout
-    assert read_audit(tmp_path / "gate" / "audit.json")["basis"] == "unlabelled"
+    assert read_audit(tmp_path / "gate" / "audit.json").basis == "unlabelled"
     assert "not attacked" in (tmp_path / "gate" / "report.html").read_text()
     assert _run(tmp_path, *arguments, "--fail-on", "feature_drift_at_most,exposure_drift_at_most").returncode == 0

@@ -16,13 +16,12 @@ from pass_core.auditing.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
 from tasks.audits.pair import audit_pair, pair_subject
 from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import Roles
-from tasks.storage.files import write_json
+from tasks.storage.files import read_json, write_json
 from tests.media import picture
 
 N = 6000
@@ -79,7 +78,7 @@ def _audit(folder: Path, original: Path, *protected: Path, **columns: Any) -> di
         folder / "audit.json",
         audit_pair(original, protected, PairColumns(roles=ROLES, **columns), config=CONFIG, seed=7, progress=silent),
     )
-    return read_audit(folder / "audit.json")
+    return read_json(folder / "audit.json")
 
 
 def _failed(found: dict[str, Any]) -> set[tuple[str, str]]:

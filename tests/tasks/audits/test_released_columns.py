@@ -12,12 +12,12 @@ from pass_core.auditing.subject import ColumnValues, MadeRelease, Part, few_clas
 from pass_core.data import Attribute, Records
 from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
 from tasks.audits.released_columns import column_values
 from tasks.config import load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
+from tasks.storage.files import read_json
 from tests.conftest import TINY, write_params
 
 N = 1200
@@ -57,7 +57,7 @@ def test_pass_through_columns_of_a_lake_are_the_attackers_side_information(tmp_p
     config, layout = load_config(params), Layout(tmp_path / "root")
     for step in list(STEPS.values())[1:-1]:  # from ingest to audit
         run_step(step, step.key("calls", "pass_substitution"), config, layout, "test")
-    found = read_audit(layout.artefact("audit", STEPS["audit"].key("calls", "pass_substitution")))
+    found = read_json(layout.artefact("audit", STEPS["audit"].key("calls", "pass_substitution")))
     assert found["pass_through"] == ["address", "day"]
     (gender,) = [row for row in found["attributes"] if row["name"] == "gender"]
     told = {side["known"]: side for side in gender["side_information"] if side["released"]}

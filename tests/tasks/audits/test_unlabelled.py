@@ -15,7 +15,6 @@ from pass_core.auditing.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
 from tasks.audits.unlabelled import (
     NOT_ATTACKED,
     UnlabelledAudit,
@@ -91,7 +90,7 @@ def test_records_like_the_audited_ones_pass_and_the_document_says_what_it_is(
 ) -> None:
     path = _new_features(layout, tmp_path / "new")
     write_json(tmp_path / "audit.json", unlabelled_document(path, KEY, config, layout))
-    found, labelled = read_audit(tmp_path / "audit.json"), read_audit(layout.artefact("audit", KEY))
+    found, labelled = read_json(tmp_path / "audit.json"), read_json(layout.artefact("audit", KEY))
     assert found["verdict"] == "pass", found["reasons"]
     assert (found["basis"], labelled["basis"]) == ("unlabelled", "labelled")
     assert found["not_promised"][: len(NOT_ATTACKED)] == list(NOT_ATTACKED)

@@ -1,4 +1,4 @@
-"""What several released records tell together when they are known to be one person's.
+"""What several released records reveal together when they are known to be one person's.
 
 A leak too small to matter in one record adds up: evidence of independent releases is multiplied.
 """
@@ -10,11 +10,11 @@ import numpy as np
 
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.logistic_regression import ATTACK, LogisticRegressionConfig
-from pass_core.auditing.findings import Bundle, Bundles
+from pass_core.auditing.section import Block, Curve, Part, Series
 from pass_core.auditing.subject import Subject, Substitution
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import Attribute, DoubleArray, IntArray, with_role
-from pass_core.statistics.intervals import Blocks
+from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import FLOOR, class_shares
 
 BUNDLES = 2000  # that are looked at over all persons, and the most persons
@@ -22,6 +22,28 @@ BUNDLES_PER_PERSON = 100
 RECORDS_PER_PERSON = 1000  # at most, unless a bundle is larger: memory does not grow with the records
 
 Evidence = Callable[[int, IntArray], DoubleArray]  # (bundle, places) -> (records, classes) ln P(release|class), up to a constant
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Several released records known to be one person's, together."""
+
+    records: int
+    accuracy: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """An attribute of a person, guessed from several of the person's released records."""
+
+    attribute: str
+    guess: float  # accuracy of guessing, over persons
+    persons: int
+    sizes: tuple[Bundle, ...]
+
+    def series(self, name: str, style: str) -> Series:
+        """For a figure of accuracy over records."""
+        return Series(name, [one.records for one in self.sizes], [one.accuracy for one in self.sizes], self.guess, style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +177,29 @@ def _evidence_of_records(
         return told[places]
 
     return evidence
+
+
+def bundles_part(found: Sequence[Bundles]) -> Block:
+    """The words and figures of the report."""
+    figures = [
+        Curve(
+            name=f"bundles_{bundle.attribute}",
+            title=f"{bundle.attribute}, {bundle.persons} persons",
+            unit="records known to be one person’s",
+            series=[bundle.series("", "private")],
+            label=f"Accuracy of guessing a person's {bundle.attribute}",
+            caption="How often the attacker is right; band: 95 % interval; dashed: guessing.",
+        )
+        for bundle in found
+        if bundle.sizes
+    ]
+    if not figures:
+        return (
+            "Several records of one person were not analysed: no private attribute here belongs to persons with several test "
+            "records."
+        )
+    words = (
+        "A small leak per record becomes a larger one per person. If some releases are known to be one person’s, an attacker "
+        "combines them. Publish records in a way that they cannot be grouped by person."
+    )
+    return Part("Several records of one person", (words, figures))

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from pass_core.auditing.seed_replay import find_replay
+from pass_core.auditing.analyses.seed_replay import find_replay
 from pass_core.channel.draws import experiment_key, inverse_cdf, keyed_words
 from pass_core.channel.substitution import draw_substitutes
 from pass_core.randomness import stream

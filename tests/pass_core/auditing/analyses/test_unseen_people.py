@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import logistic_regression
-from pass_core.auditing.findings import Strangers
+from pass_core.auditing.analyses.unseen_people import Strangers, _halves
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.auditing.trained_attacks import NamedAttack
-from pass_core.auditing.unseen_people import _halves
 from pass_core.data import Attribute, DoubleArray, FloatArray
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of_kinds, subject_of_kinds
@@ -53,8 +52,9 @@ def _subject(table: DoubleArray, test_people: range = range(30, 60)) -> Subject:
 
 def _strangers(subject: Subject) -> Strangers:
     findings = run_audit(subject, (LINEAR,), Thresholds(), DEPTH, lambda *labels: stream(3, *labels), lambda _work, _epoch: None)
-    assert findings.strangers is not None
-    return findings.strangers
+    strangers = findings.finding(Strangers)
+    assert strangers is not None
+    return strangers
 
 
 def test_habits_are_told_by_own_records_only() -> None:

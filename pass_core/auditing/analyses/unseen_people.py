@@ -1,27 +1,48 @@
-"""People whom training never saw, attacked by rules learnt on others and on half of their own records."""
+"""People not seen in training, attacked by rules learnt on others and on half of their own records."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from pass_core.auditing.exact_attacker import ExactPass, described
-from pass_core.auditing.findings import StrangerFindings, Strangers
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.exact_attacker import Audited, described
+from pass_core.auditing.findings import Comparison, Information
+from pass_core.auditing.section import Block, Table
 from pass_core.auditing.subject import Subject, Substitution
-from pass_core.auditing.thresholds import Depth
-from pass_core.auditing.trained_attacks import Attacked, RngFor
+from pass_core.auditing.trained_attacks import Attacked
 from pass_core.channel.joint_law import accumulate, best_rule, channel_law
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
-from pass_core.statistics.intervals import Blocks
+from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
 
 
-def find_strangers(
-    subject: Subject, passed: ExactPass | None, attacked: tuple[Attacked, ...], depth: Depth, rng_for: RngFor
-) -> Strangers:
-    """Private attributes of test persons who are not in the training records; none where everybody is."""
+@dataclass(frozen=True, slots=True)
+class StrangerFindings:
+    """A private attribute of people not seen in training."""
+
+    attribute: str
+    by_others: Estimate  # NAG of the worst attack, or of the exact rule if that is worse, learnt on other people
+    by_own_half: Estimate | None  # NAG of the rule learnt on half of these very people's records; None without a pool
+    information: Information | None
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Test persons who are not in the training records; `attributes` is empty when there are none."""
+
+    persons: int
+    attributes: tuple[StrangerFindings, ...]
+
+
+def find_strangers(audited: Audited) -> Strangers:
+    """Private attributes of test persons who are not in the training records."""
+    subject = audited.subject
     rows = np.flatnonzero(~np.isin(subject.test.persons, subject.train.persons))
     persons = len(np.unique(subject.test.persons[rows]))
     found = []
-    for one in attacked:
+    for one in audited.attacked:
         if one.attribute.role != "private":
             continue
         # A class that training never saw, such as the stranger's own name, cannot be guessed.
@@ -31,14 +52,12 @@ def find_strangers(
             continue
         scoring = Scoring(labels, Blocks.of(subject.test.persons[met], labels), one.scoring.guess, one.scoring.control[met])
         if float(scoring.control.mean()) > scoring.majority:
-            found.append(_attribute(subject, passed, one, met, scoring, depth, rng_for))
+            found.append(_attribute(audited, one, met, scoring))
     return Strangers(persons, tuple(found))
 
 
-def _attribute(
-    subject: Subject, passed: ExactPass | None, one: Attacked, rows: IntArray, scoring: Scoring, depth: Depth, rng_for: RngFor
-) -> StrangerFindings:
-    name = one.attribute.name
+def _attribute(audited: Audited, one: Attacked, rows: IntArray, scoring: Scoring) -> StrangerFindings:
+    subject, passed, rng_for, name = audited.subject, audited.passed, audited.rng_for, one.attribute.name
     by_others = one.hits[one.strongest(rows)][rows]
     if passed is None or subject.substitution is None:
         return StrangerFindings(name, scoring.nag(by_others), None, None)
@@ -49,7 +68,7 @@ def _attribute(
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
     units = choose_units(scoring.labels, useful, persons, subject.test.blocks[rows])
     sums = donor_sums(channel, features, [persons, subject.test.blocks[rows], *useful, scoring.labels])
-    comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), depth.permutations)
+    comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), audited.depth.permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
     return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
 
@@ -82,3 +101,56 @@ def _halves(persons: IntArray, blocks: IntArray, rng: np.random.Generator) -> In
     half = np.empty(len(first), dtype=np.int64)
     half[order] = np.arange(len(first)) % 2
     return half[units]
+
+
+def _comparisons(strangers: Strangers) -> Iterator[Comparison]:
+    for one in strangers.attributes:
+        if one.information is not None:
+            yield Comparison(one.attribute, f"{one.attribute} of strangers", one.information)
+
+
+def _section(strangers: Strangers | None) -> Iterator[Block]:
+    if strangers is None or not strangers.persons:
+        yield (
+            "Not analysed: every person of the test records is also in the training records. The figures on this page hold for "
+            "such people. Split the data by person to measure what new people can expect."
+        )
+        return
+    if not strangers.attributes:
+        yield (
+            f"{strangers.persons} test persons are not in the training records, but none of their private attributes can be "
+            "guessed from other people."
+        )
+        return
+    yield (
+        f"{strangers.persons} test persons are not in the training records. They are attacked by rules learnt on other people, "
+        "and by rules learnt on half of these very people’s records."
+    )
+    rows = [
+        (one.attribute, one.by_others, one.by_own_half,
+         *((f"{one.information.excess:.5f}", f"{one.information.p_value:.2g}") if one.information else (None, None)))
+        for one in strangers.attributes
+    ]  # fmt: skip
+    yield Table(
+        "People not seen in training",
+        "NAG of private attributes of new people: 0 % is blind guessing, 100 % is as good as on unprotected records.",
+        (
+            "Attribute",
+            "Learnt on others",
+            "Learnt on half of their own",
+            "Information above chance, nats",
+            "Probability by chance",
+        ),
+        rows,
+    )
+
+
+ANALYSIS = Analysis(
+    key="strangers",
+    rank=30,
+    title="People not seen in training",
+    finding=Strangers,
+    find=find_strangers,
+    comparisons=_comparisons,
+    section=_section,
+)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.auditing.donor_exposure import find_donors
+from pass_core.auditing.analyses.donor_exposure import find_donors
 from pass_core.data import Attribute
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of, subject_of

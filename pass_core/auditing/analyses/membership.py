@@ -1,10 +1,10 @@
-"""Whether the protector tells which records it learnt from.
+"""Whether the protector reveals which records it was trained on.
 
-A protector that remembers its training records treats them otherwise than new ones: sharper, or more loyal to their classes. The
-attacker here sees the whole row P(.|x) of a record, of which releases are draws; whoever sees releases alone can do no better.
+A protector that remembers its training records treats them differently from new ones: sharper, or more loyal to their classes.
+The attacker here sees the whole row P(.|x) of a record, of which releases are draws; seeing only releases cannot do better.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from pass_core.auditing.findings import Membership
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.findings import Check, with_interval
+from pass_core.auditing.section import Block, Card, Demand
 from pass_core.auditing.subject import Part, Split, Subject, Substitution
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate, Spread
 from pass_core.statistics.nag import area_under_curve
@@ -26,6 +29,17 @@ FALSE_POSITIVES = 0.01
 SMALLEST_MASS = 1e-12  # a mass below this counts as this, so that its logarithm stays comparable
 
 BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Whether the model reveals which records it was trained on, without donors (whose membership is published anyway)."""
+
+    members: int
+    non_members: int
+    against: str  # which records are the non-members
+    auc: Estimate
+    true_positive_rate: float  # at 1 % false positives
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +173,39 @@ def _true_positive_rate(scores: DoubleArray, is_member: BoolArray) -> float:
     """Members above all but a hundredth of the others."""
     others = np.sort(scores[~is_member])[::-1]
     return float((scores[is_member] > others[int(FALSE_POSITIVES * len(others))]).mean())
+
+
+def _checks(membership: Membership, thresholds: Thresholds) -> Iterator[Check]:
+    limit, auc = thresholds.membership_auc_at_most, membership.auc
+    sentence = f"training records are told from others with AUC {with_interval(auc)}, at most {limit.value:.1%} allowed"
+    passed = auc.low <= limit.value
+    yield Check.of("membership_auc_at_most", limit, "membership", found=auc.value, passed=passed, sentence=sentence)
+
+
+def _section(membership: Membership | None) -> Iterator[Block]:
+    if membership is None:
+        yield "Not analysed: this needs the replacement probabilities, and training records that are not donors."
+        return
+    yield (
+        f"Does the model reveal which records it was trained on? {membership.members} training records are compared with "
+        f"{membership.non_members} {membership.against}. Donors are left out: their participation is published anyway. Of "
+        "100 pairs of a training record and another record, the attacker picks the right one in "
+        f"{100 * membership.auc.value:.0f}; a coin toss gives 50."
+    )
+    found = f"{membership.true_positive_rate:.1%}"
+    yield (
+        Card.of("Training records recognised (AUC)", membership.auc, "50 % is a coin toss"),
+        Card("Recognised with 1 % false alarms", found, "of the training records; 1 % is chance"),
+    )
+
+
+ANALYSIS = Analysis(
+    key="membership",
+    rank=20,
+    title="Membership",
+    finding=Membership,
+    find=lambda audited: find_membership(audited.subject, audited.rng_for),
+    checks=_checks,
+    section=_section,
+    demands={"membership_auc_at_most": Demand("Training records cannot be recognised", "AUC at most {:.1%}", 1.0)},
+)

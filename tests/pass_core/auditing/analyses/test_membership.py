@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.auditing.membership import find_membership
+from pass_core.auditing.analyses.membership import find_membership
 from pass_core.auditing.subject import Part
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.randomness import stream

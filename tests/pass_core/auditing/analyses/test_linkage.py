@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pass_core.auditing.linkage import find_linkage
-from pass_core.auditing.record_bundles import donor_log_likelihood
+from pass_core.auditing.analyses._record_bundles import donor_log_likelihood
+from pass_core.auditing.analyses.linkage import find_linkage
 from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
 from pass_core.auditing.thresholds import Depth
 from pass_core.data import Attribute, FloatArray, IntArray, Records

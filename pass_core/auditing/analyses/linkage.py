@@ -1,7 +1,7 @@
-"""Whether a released record leads back to its original.
+"""Whether a released record can be traced to its original.
 
-An attacker who holds originals and the protector asks of every original how likely it is to be replaced by what was released;
-nobody does better. Where P(x'|x) is not known, the original nearest to the released record is taken.
+An attacker who holds originals and the protector computes for every original how likely the release replaces it; no attacker
+does better. Where P(x'|x) is not known, the original nearest to the released record is taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +10,41 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pass_core.auditing.findings import Linkage, RepeatedDraws
-from pass_core.auditing.record_bundles import find_bundles
-from pass_core.auditing.subject import Part, Subject, Substitution
-from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.analyses._record_bundles import Bundles, bundles_part, find_bundles
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.findings import Check, with_interval
+from pass_core.auditing.section import Block, Card, Curve, Demand, Part, Series
+from pass_core.auditing.subject import Part as Records
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate
 
 SCORES_AT_ONCE = 2**22  # candidates times released records whose scores are held
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDraws:
+    """One record released several times: how often it is found among originals."""
+
+    draws: int
+    record: Estimate
+    person: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linkage:
+    """Whether releases can be linked to originals, to each other through a person, or to themselves."""
+
+    gallery: int  # originals among which a record is sought
+    reidentified: Estimate  # by one release, in that gallery
+    chance: float
+    attack: str  # "likelihood" where P(x'|x) is known, "nearest" neighbour in feature space otherwise
+    person: Estimate  # the person of the best candidate is right
+    person_chance: float
+    bundles: tuple[Bundles, ...]
+    repeated_draws: tuple[RepeatedDraws, ...]  # empty where records were released once and P(x'|x) is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +56,7 @@ class _Gallery:
     blocks: Blocks
 
     @classmethod
-    def drawn(cls, test: Part, at_most: int, rng: np.random.Generator) -> "_Gallery":
+    def drawn(cls, test: Records, at_most: int, rng: np.random.Generator) -> "_Gallery":
         rows: IntArray = np.sort(rng.permutation(len(test))[:at_most]).astype(np.int64)
         return cls(rows, test.persons[rows], Blocks.of(test.blocks[rows], np.zeros_like(rows)))
 
@@ -80,7 +106,8 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
         record, person = found[0].record, found[0].person
         repeated = tuple(found) if subject.repeated_test else ()
     else:
-        p = _probabilities(subject.test, subject.substitution, gallery.rows)
+        channel = subject.substitution.channel("test", gallery.rows)
+        p = np.concatenate([rows for _, rows in channel.blocks(subject.test.records.features[gallery.rows])])
         log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
         ((record, person),) = _by_likelihood(gallery, log_p, subject.substitution.drawn[None, gallery.rows], (1,))
         repeated = _repeated_draws(gallery, p, log_p, depth.draws, rng_for("linkage", "draws"))
@@ -94,11 +121,6 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
         bundles=find_bundles(subject, depth.bundles, rng_for),
         repeated_draws=repeated,
     )
-
-
-def _probabilities(test: Part, substitution: Substitution, rows: IntArray) -> FloatArray:
-    channel = substitution.channel("test", rows)
-    return np.concatenate([p for _, p in channel.blocks(test.records.features[rows])])
 
 
 def _repeated_draws(
@@ -148,3 +170,73 @@ def _found_again(
             if number + 1 in numbers:
                 found[numbers.index(number + 1), :, own] = np.stack(gallery.hits(scores, own), axis=1)
     return [(gallery.share(record), gallery.share(person)) for record, person in found]
+
+
+def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
+    limit, found = thresholds.reidentified_at_most, linkage.reidentified
+    where = f"a release is traced to its original among {linkage.gallery} in {with_interval(found)} of cases"
+    sentence = f"{where}, at most {limit.value:.1%} allowed"
+    passed = found.low <= limit.value
+    yield Check.of("reidentified_at_most", limit, "linkage", found=found.value, passed=passed, sentence=sentence)
+
+
+def _highlights(linkage: Linkage) -> Iterator[Card]:
+    meaning = f"of single releases, among {linkage.gallery} originals; by chance {linkage.chance:.2%}"
+    yield Card("Traced to its original", f"{linkage.reidentified.value:.1%}", meaning)
+    bundles = [(bundle, bundle.sizes[-1]) for bundle in linkage.bundles if bundle.sizes]
+    if bundles:
+        bundle, last = max(bundles, key=lambda pair: pair[1].accuracy.value - pair[0].guess)
+        meaning = f"guessed right from {last.records} records of one person; blind guessing {bundle.guess:.1%}"
+        yield Card(f"Per person: {bundle.attribute}", f"{last.accuracy.value:.1%}", meaning)
+
+
+def _section(linkage: Linkage | None) -> Iterator[Block]:
+    if linkage is None:
+        yield "Not analysed on these data."
+        return
+    how = "computes for each how likely the release replaces it" if linkage.attack == "likelihood" else "picks the nearest one"
+    yield (
+        "Hiding an attribute does not hide that a record was part of the data. Here an attacker holds "
+        f"{linkage.gallery} originals, sees one release and {how}. Of 100 releases, the attacker traces about "
+        f"{100 * linkage.reidentified.value:.0f} to their very record and {100 * linkage.person.value:.0f} to the right person."
+    )
+    yield (
+        Card.of("The very record is found", linkage.reidentified, f"by chance {linkage.chance:.2%}"),
+        Card.of("The person is right", linkage.person, f"by chance {linkage.person_chance:.2%}"),
+    )
+    yield bundles_part(linkage.bundles)
+    draws = linkage.repeated_draws
+    if not draws:
+        yield "Several draws of one record were not analysed: this needs the replacement probabilities."
+        return
+    numbers = [one.draws for one in draws]
+    series = (
+        Series("record", numbers, [one.record for one in draws], linkage.chance),
+        Series("person", numbers, [one.person for one in draws], linkage.person_chance, "general"),
+    )
+    figure = Curve(
+        name="repeated_draws",
+        title="Found among originals",
+        unit="draws of the same record",
+        series=series,
+        label=f"Found among {linkage.gallery} originals",
+        caption=f"How often the record, or its person, is found among {linkage.gallery} originals; dashed: chance.",
+    )
+    words = (
+        "If the same record were released again and again, its donors would reveal it. This is why each record is drawn once, "
+        "and the draw is remembered."
+    )
+    yield Part("Several draws of one record", (words, (figure,)))
+
+
+ANALYSIS = Analysis(
+    key="linkage",
+    rank=10,
+    title="Linking releases",
+    finding=Linkage,
+    find=lambda audited: find_linkage(audited.subject, audited.depth, audited.rng_for),
+    checks=_checks,
+    highlights=_highlights,
+    section=_section,
+    demands={"reidentified_at_most": Demand("Releases are not traced to their originals", "at most {:.1%} of cases", 1.0)},
+)

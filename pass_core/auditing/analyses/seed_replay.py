@@ -1,15 +1,19 @@
-"""Whether somebody without a key can make the draws of a release again, and so undo every choice that chance made.
+"""Whether the draws of a release can be repeated without the key, which would undo every random choice.
 
-Seeds that people pick are tried: as this project derives the key of an experiment from one, and as code draws that seeds numpy's
-generator and goes from record to record.
+It tries the seeds that people pick: as this project derives an experiment's key from a seed, and as code does that seeds numpy's
+generator and draws record by record.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from pass_core.auditing.findings import Replay
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.findings import Check
+from pass_core.auditing.section import Block, Demand
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.channel.draws import WordArray, experiment_key, inverse_cdf, keyed_words, uniform_words
 from pass_core.data import FloatArray, IntArray
 
@@ -20,6 +24,16 @@ LARGEST_PROBABILITY = 0.9  # a record that goes to one donor nearly surely agree
 FALSE_ALARM = 1e-9  # of agreeing by accident, over all that is tried
 
 Guess = Callable[[int, IntArray], WordArray]  # (seed, places) -> words of these records
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Whether the draws of a release can be repeated without the key."""
+
+    records: int  # whose draws were tried
+    seeds: int  # that were tried
+    replayed: bool
+    claimed_secret: bool  # the release declares its key secret
 
 
 def find_replay(
@@ -88,3 +102,40 @@ def _keyed(scope: tuple[str, ...], record_ids: Sequence[str]) -> Guess:
 def _numpy(seed: int, places: IntArray) -> WordArray:
     """`choice(pool, p=row)` and `random()` use the same upper bits of a word a record as `uniform_words`."""
     return uniform_words(np.random.default_rng(seed), int(places.max()) + 1)[places]
+
+
+def _checks(replay: Replay, thresholds: Thresholds) -> Iterator[Check]:
+    if not replay.records:
+        sentence = "the draws are so nearly certain that trying seeds could show nothing"
+    elif not replay.replayed:
+        sentence = f"the draws were not made from any of {replay.seeds} seeds"
+    else:
+        sentence = "the draws can be made again from a guessable seed"
+        sentence += "" if replay.claimed_secret else ", as the release says itself"
+    limit, passed = thresholds.replayed_seeds_at_most, not (replay.replayed and replay.claimed_secret)
+    yield Check.of("replayed_seeds_at_most", limit, "draws", found=float(replay.replayed), passed=passed, sentence=sentence)
+
+
+def _section(replay: Replay | None) -> Iterator[Block]:
+    if replay is None:
+        yield "Not analysed: this needs the replacement probabilities and the draws."
+    elif replay.replayed and replay.claimed_secret:
+        yield "The draws can be repeated from a guessable seed, although the release declares its key secret."
+    elif replay.replayed:
+        yield "The draws can be repeated from a guessable seed, as the release declares: an experiment, not for publication."
+    elif not replay.records:
+        yield "Not decided: so few draws are left to chance that agreement with a seed would mean nothing."
+    else:
+        yield f"None of the {replay.seeds} seeds that people commonly pick reproduces the draws of {replay.records} records."
+
+
+ANALYSIS = Analysis(
+    key="replay",
+    rank=50,
+    title="Repeating the draws",
+    finding=Replay,
+    find=lambda _: None,  # only the caller knows how the release was drawn: see `find_replay`
+    checks=_checks,
+    section=_section,
+    demands={"replayed_seeds_at_most": Demand("The draws cannot be repeated", "at most {} guessable seeds")},
+)
