@@ -22,16 +22,16 @@ import torch
 
 from pass_core.auditing.exact_attacker import exact_findings, pass_exactly
 from pass_core.auditing.side_information import find_conditional
-from pass_core.auditing.subject import Part, Subject, Substitution
+from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
 from pass_core.auditing.thresholds import Depth
 from pass_core.auditing.trained_attacks import Attacked, attack_attribute
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import SubstitutionChannel
-from pass_core.data import Attribute, FloatArray, Records
+from pass_core.data import Attribute, Records
 from pass_core.randomness import stream
 from pass_core.training.networks import build_network
+from tasks.audits.context import named_attacks
 from tasks.config import load_config
-from tasks.steps.audit import named_attacks
 
 THREADS, FEATURES, WIDTH = 2, 577, 512
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", tuple("0123456789"), "useful"))
@@ -47,23 +47,22 @@ def part(n: int, name: str) -> Part:
     return Part(Records(features, labels), np.arange(n), np.arange(n))
 
 
-def make_subject(n: int, donors: int) -> Subject:
+def random_subject(n: int, donors: int) -> Subject:
     generator = torch.Generator().manual_seed(1)
     encoder = build_network("mlp", (FEATURES,), WIDTH, generator).eval()
     channel = SubstitutionChannel(encoder, torch.randn(donors, WIDTH, generator=generator), 0.01)
     train, test = part(max(n // 5, donors), "train"), part(n, "test")
     test = dataclasses.replace(test, persons=test.persons + len(train), blocks=test.blocks + len(train))
-    law = channel_law(channel, train.records.features, train.records.labels, ATTRIBUTES, stream(1, "draws"), DEPTH.fresh_draws)
-    donor_features: FloatArray = train.records.features[:donors]
-    drawn = channel_law(channel, test.records.features, test.records.labels, ATTRIBUTES, stream(1, "release"), 1).draws[0]
-    substitution = Substitution(
-        lambda _split, _rows: channel, donor_features, np.arange(donors), np.arange(donors), law, drawn, law.draws[0]
+    release = DrawnRelease(
+        channel=lambda _split, _rows: channel,
+        donor_features=train.records.features[:donors],
+        drawn_test=channel_law(channel, test.records.features, test.records.labels, ATTRIBUTES, stream(1, "release"), 1).draws[0],
+        donor_persons=np.arange(donors),
+        donor_rows=np.arange(donors),
+        fresh_draws=DEPTH.fresh_draws,
+        rng=stream(1, "draws"),
     )
-
-    def released_train(draw: int) -> FloatArray:
-        return donor_features[law.draws[draw % len(law.draws)]]
-
-    return Subject(ATTRIBUTES, train, test, donor_features[drawn], released_train, substitution)
+    return make_subject(attributes=ATTRIBUTES, train=train, test=test, release=release)
 
 
 def rng_for(*labels: str) -> np.random.Generator:
@@ -96,7 +95,7 @@ def peak(n: int, donors: int) -> float:
 
 def memory(n: int, donors: int) -> None:
     """Audits in this process, and prints what its peak memory rose by."""
-    subject = make_subject(n, donors)
+    subject = random_subject(n, donors)
     attacked = attack(subject, ("logistic_regression",))
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = _peak_mb()
@@ -111,7 +110,7 @@ def main() -> None:
         memory(int(sys.argv[2]), int(sys.argv[3]))
         return
     n, donors = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((1, 100_000), (2, 4096)))
-    subject = make_subject(n, donors)
+    subject = random_subject(n, donors)
     quick = attack(subject, ("logistic_regression",))
     started = time.perf_counter()
     exactly(subject, quick)

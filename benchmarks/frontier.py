@@ -38,7 +38,7 @@ from pass_core.statistics.null_distribution import choose_units, compare_with_nu
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
-from tasks.paper_tables.measure import Released, learn_control, learn_probe
+from tasks.paper_tables.measure import learn_control, learn_probe
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
@@ -131,7 +131,6 @@ def measure_point(
     train = channel_law(released, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
     test = channel_law(channel, case.test.features, case.test.labels, case.attributes, stream(seed, "test"), int(probe > 0))
     pool = case.setting.pool.features
-    shown = Released(lambda k: pool[train.draws[k % draws]], pool[test.draws[0]]) if probe else None
     row: dict[str, Any] = {}
     exact: dict[str, float] = {}
     probed: dict[str, float] = {}
@@ -139,11 +138,18 @@ def measure_point(
         name = attribute.name
         majority, unprotected, learnt = controls[name]
         exact[name] = nag(rule_accuracy(train.joint[name], test.joint[name]), majority, unprotected)
-        if shown:
+        if probe:
             labels, config = case.train.labels[name], NetworkConfig(probe, 256, 0.001)
-            rng = stream(seed, "probe", name)
-            attacker = learn_probe(shown, labels, attribute.n_classes, learnt, config, rng, lambda _: None)
-            hits = hits_of(attacker.probabilities(shown.test), case.test.labels[name])
+            attacker = learn_probe(
+                lambda k: pool[train.draws[k % draws]],
+                labels,
+                attribute.n_classes,
+                control=learnt,
+                config=config,
+                rng=stream(seed, "probe", name),
+                on_epoch=lambda _: None,
+            )
+            hits = hits_of(attacker.probabilities(pool[test.draws[0]]), case.test.labels[name])
             probed[name] = nag(float(hits.mean()), majority, unprotected)
     kept = [case.test.labels[a.name] for a in with_role(case.attributes, "useful")]
     for attribute in with_role(case.attributes, "private"):

@@ -33,15 +33,11 @@ from pass_core.methods.pass_substitution import FittedPass, PassConfig
 from pass_core.randomness import stream
 from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network
-from tasks.config import Config, load_config
 from tasks.payloads.payload import Payload, vectors
-from tasks.production.interfaces import Finding, Job, Sample
-from tasks.production.local import LocalEngine
-from tasks.production.request import Request
-from tasks.production.run import Protection
-from tasks.production.versions import default_state, open_target
+from tasks.production.interfaces import GateResult, Job, Sample
+from tasks.production.options import ProtectOptions
+from tasks.production.run import Hooks, execute, plan_of
 from tasks.running.layout import Layout
-from tasks.running.progress import silent
 from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tasks.storage.models import load_channel, save_model
@@ -81,9 +77,9 @@ tracking: {{enabled: false}}
 class OpenGate:
     """Lets everything pass: attacks are measured by benchmarks/audit.py."""
 
-    def judge(self, sample: Sample, job: Job) -> Finding:
+    def judge(self, sample: Sample, job: Job) -> GateResult:
         del job
-        return Finding("pass", "unlabelled", len(sample.donors), sample.of, ())
+        return GateResult(verdict="pass", basis="unlabelled", records=len(sample.donors), of=sample.of, reasons=())
 
 
 def write_lake(folder: Path, records: int, partitions: int) -> None:
@@ -113,42 +109,43 @@ def write_champion(root: Path, donors: int) -> None:
     attributes = (Attribute("gender", CLASSES["gender"], "private"), Attribute("topic", CLASSES["topic"], "useful"))
     setting = ReleaseContext(attributes, Records(features, labels), torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=64)
-    save_model(layout.artefact("model", KEY), "pass_substitution", PassConfig(), training, fitted, setting, digest(pool))
+    model, pool_digest = layout.artefact("model", KEY), digest(pool)
+    save_model(model, "pass_substitution", fitted, setting, config=PassConfig(), training=training, pool_digest=pool_digest)
 
 
-def protection(folder: Path, lake: Path, target: Path) -> Protection:
-    (folder / "params.yaml").write_text(PARAMS)
-    config: Config = load_config(folder / "params.yaml")
-    state = default_state(str(target))
-    request = Request(KEY, str(lake), state, Layout(folder / "root"), stream(1, "key").bytes(32))
-    return Protection(request, config, open_target(str(target), state), LocalEngine(WORKERS), OpenGate(), silent)
+def options(folder: Path, lake: Path, target: Path) -> ProtectOptions:
+    params, key = folder / "params.yaml", folder / "draw.key"
+    params.write_text(PARAMS)
+    key.touch(mode=0o600)
+    key.write_text(stream(1, "key").bytes(32).hex())
+    places = {"source": lake, "target": target, "models": folder / "root", "params": params, "key_file": key}
+    return ProtectOptions(dataset=KEY.dataset, workers=WORKERS, **{name: str(place) for name, place in places.items()})
 
 
 def protect(folder: Path, lake: Path, target: Path) -> tuple[float, float]:
-    """(seconds, peak MB of the largest worker); starting the workers is not counted: a lake of any size pays it once."""
-    run = protection(folder, lake, target)
-    plan, peaks, over = run.plan(), [0.0], threading.Event()
-    with run.open(plan) as held:
-        work = run.work(plan)
-        engine = run._engine
-        assert isinstance(engine, LocalEngine)  # noqa: S101
-        if WORKERS > 1:
-            list(engine.start(run.job).map(time.sleep, [1.0] * WORKERS))
-        watching = threading.Thread(target=watch, args=(engine, peaks, over), daemon=True)
-        watching.start()
-        started = time.perf_counter()
-        run.stage(work)
-        run.publish(plan, held)
-        seconds = time.perf_counter() - started
-        over.set()
-    run.close()
-    return seconds, max(peaks)
+    """(seconds, peak MB of the largest worker); starting the workers is not counted: a lake of any size pays it once.
+
+    The clock starts when the first partition is finished, and the seconds are scaled to all rows.
+    """
+    first: list[tuple[float, int, int]] = []
+    peaks, over = [0.0], threading.Event()
+
+    def progress(work: str, done: int, total: int, note: str = "") -> None:
+        del work, note
+        if done and not first:
+            first.append((time.perf_counter(), done, total))
+
+    threading.Thread(target=watch, args=(peaks, over), daemon=True).start()
+    execute(options(folder, lake, target), Hooks(gate=OpenGate(), progress=progress))
+    over.set()
+    started, done, total = first[0]
+    return (time.perf_counter() - started) * total / max(1, total - done), max(peaks)
 
 
-def watch(engine: LocalEngine, peaks: list[float], over: threading.Event) -> None:
+def watch(peaks: list[float], over: threading.Event) -> None:
     while not over.wait(0.5):
-        for process in engine.processes():
-            status = Path(f"/proc/{process.pid}/status")
+        for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+            status = Path(f"/proc/{child}/status")
             found = re.search(r"VmHWM:\s*(\d+)", status.read_text()) if status.exists() else None
             peaks.append(int(found[1]) / 1024 if found else 0.0)
 
@@ -203,7 +200,7 @@ def main() -> None:
         copying, bare = timed(copy, paths), timed(products, paths)
         seconds, peak = protect(folder, large, folder / "out")
         started = time.perf_counter()
-        assert not protection(folder, large, folder / "out").plan().work  # noqa: S101
+        assert not plan_of(options(folder, large, folder / "out")).work  # noqa: S101
         planning = time.perf_counter() - started
     finally:
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""DVC, as a subprocess: the only file that calls it."""
+"""Runs DVC as a subprocess; the only file that calls it."""
 
 import logging
 import os
@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 
 def run_dvc(project: Path, *arguments: str, label: str) -> tuple[int, list[str]]:
-    """Runs a DVC command in `project`, its lines passed on to the log; the exit code and the last lines."""
-    # The virtual environment's python first: a stage's command says `python -m tasks`.
+    """Runs a DVC command in `project` and logs its output; returns the exit code and the last lines."""
+    # A stage's command is `python -m tasks`: the virtual environment's python must come first.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     tail: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
@@ -23,7 +23,7 @@ def run_dvc(project: Path, *arguments: str, label: str) -> tuple[int, list[str]]
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # DVC and the step it runs are one group, which a timeout or Ctrl-C ends as one
+        start_new_session=True,  # one group with the step it runs: a timeout or Ctrl-C ends both
     )
     try:
         for line in process.stdout or ():

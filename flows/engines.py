@@ -1,19 +1,17 @@
-"""Two ways to run a step: through DVC, which decides whether anything must run, or in this process under a scratch root."""
+"""Two ways to run a step: through DVC, which skips what is up to date, or in this process below a scratch folder."""
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
+from flows import EngineName
 from flows.dvc import run_dvc
-from pass_core.errors import ConfigError, StageFailed, TransientError
-from tasks.__main__ import EXIT_TRANSIENT
+from pass_core.errors import EXIT_TRANSIENT, ConfigError, StageFailed, TransientError
 from tasks.config import Config
 from tasks.registry import is_generated
-from tasks.running.layout import layout_at
+from tasks.running.layout import Layout, layout_at
 from tasks.running.ownership import owned_by_dvc
 from tasks.running.step import Step, StepReport, run_step
 from tasks.running.step_io import Reporter, RunKey
-
-EngineName = Literal["dvc", "in-process"]
 
 
 class Engine(Protocol):
@@ -39,8 +37,7 @@ class InProcessEngine:
         self._project = project
 
     def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
-        layout = layout_at(self.root, raw_data_from_environment=not is_generated(key.dataset))
-        return run_step(step, key, self._config, layout, "in-process", progress, self._project)
+        return run_step(step, key, self._config, layout_of(self.root, key.dataset), "in-process", progress, self._project)
 
 
 class DvcEngine:
@@ -51,20 +48,25 @@ class DvcEngine:
         self._project = project
 
     def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
-        del progress  # the stage runs in a process of its own; its lines are passed on
+        del progress  # the stage runs in a process of its own, whose output is logged
         stage = stage_name(step, key)
         code, tail = run_dvc(self._project, "--wait-for-lock", "repro", "--single-item", stage, label=stage)
         if code != 0:
             reason = next((line for line in tail if line.startswith("error: ")), tail[-1] if tail else "no output")
             message = f"stage {stage} failed: {reason.removeprefix('error: ')}"
-            # DVC tells the step's exit code in its last line only.
+            # DVC reports the step's exit code in its last line only.
             transient = any(line.endswith(f"exited with {EXIT_TRANSIENT}") for line in tail)
             raise TransientError(message) if transient else StageFailed(message)
         return StepReport.load(layout_at(self.root, raw_data_from_environment=False).step_report(step.name, key))
 
 
-def make_engine(name: EngineName, config: Config, root: Path | None, project: Path, overridden: bool) -> Engine:
-    """The engine of that name; parameters of a versioned run come from params.yaml alone."""
+def layout_of(root: Path, dataset: str) -> Layout:
+    """The files below `root`; raw data that are not generated here may lie in PASS_RAW_DATA."""
+    return layout_at(root, raw_data_from_environment=not is_generated(dataset))
+
+
+def make_engine(name: EngineName, config: Config, root: Path | None, project: Path, *, overridden: bool) -> Engine:
+    """The engine of that name; a versioned run takes its parameters from params.yaml only."""
     if name == "in-process":
         return InProcessEngine(config, root or project / "data" / "runs" / "default", project)
     if overridden or root is not None:
@@ -75,7 +77,5 @@ def make_engine(name: EngineName, config: Config, root: Path | None, project: Pa
 
 
 def stage_name(step: Step, key: RunKey) -> str:
-    """The DVC stage of a step: `train@synthetic_motion-pass_substitution`; generate has no matrix."""
-    if step.name == "generate":
-        return step.name
+    """The DVC stage of a step: `train@synthetic_motion-pass_substitution`."""
     return f"{step.name}@{key}".replace("/", "-")

@@ -1,4 +1,4 @@
-"""Raw data of a data set, put under DVC: versioned like everything else, pushed only when asked."""
+"""Puts the raw data of a data set under DVC: versioned, but pushed to the remote only on request."""
 
 from pathlib import Path
 
@@ -15,28 +15,30 @@ FILES_ONLY = ("http://", "https://", "file://")
 
 
 def add_raw_data(project: Path, config: Config, name: str, source: str, push: bool) -> Path:
-    """Copies a folder, or downloads a URL, to the data set's raw folder and gives it to DVC; the .dvc file it leaves.
+    """Copies a folder, or downloads a URL, to the data set's raw folder and adds it to DVC; returns the .dvc file.
 
     Raises:
         ConfigError: the data set has no section in params.yaml, or is generated here.
-        DataError: there is nothing at `source`, or the raw folder is taken.
-        StageFailed: DVC could not do it.
+        DataError: `source` does not exist, or the raw folder does already.
+        StageFailed: DVC failed.
     """
     if name not in config.dataset or is_generated(name):
         known = ", ".join(known for known in config.dataset if not is_generated(known))
         raise ConfigError(f"data set {name!r}: expected one with a section in params.yaml that is not generated here: {known}")
     target = Layout(Path("data")).artefact("raw", RunKey(name))
     if not config.dataset[name].needs_raw:
-        raise ConfigError(f"dataset.{name}.source: empty it first: a versioned run reads {target}, which DVC has")
+        raise ConfigError(f"dataset.{name}.source: expected none in a versioned run, which reads {target}; remove it first")
     remote = "://" in source
     if source.startswith(FILES_ONLY):
-        raise ConfigError(f"{source}: DVC imports single files from there: download the folder, then add it")
+        raise ConfigError(
+            f"{source}: expected a folder, found a URL from which DVC imports single files only; download the folder, then add it"
+        )
     given = Path(source).expanduser().resolve()
     in_place = not remote and given == (project / target).resolve()
     if not remote and not given.is_dir():
         raise DataError(f"{source}: expected a folder with the published files, or a URL")
     if (project / target).exists() and not in_place:
-        raise DataError(f"{target}: is there already; remove it (and {target}.dvc), or use `dvc update` for data from a URL")
+        raise DataError(f"{target}: exists already; remove it (and {target}.dvc), or use `dvc update` for data from a URL")
     (project / target).parent.mkdir(parents=True, exist_ok=True)
     if remote:
         arguments = ["import-url", source, str(target)]
@@ -50,5 +52,5 @@ def add_raw_data(project: Path, config: Config, name: str, source: str, push: bo
     for output in content["outs"]:
         output["push"] = push
     pointer.write_text(yaml.safe_dump(content, sort_keys=False))
-    run_dvc(project, "commit", "--force", f"{target}.dvc", label="dvc commit")  # its own checksum, after the edit
+    run_dvc(project, "commit", "--force", f"{target}.dvc", label="dvc commit")  # the edit changed the file's checksum
     return pointer

@@ -1,4 +1,4 @@
-"""Servers of this machine that live as long as a block does: started together, ended together with all their children."""
+"""Servers of this machine that run as long as a block does, and end with all their children however this process ends."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from pass_core.errors import PassError, TransientError
+from pass_core.errors import EXIT_INTERRUPTED, PassError, TransientError
+from tasks.running.processes import end_bound, start_bound
 
-HOST = "127.0.0.1"  # this machine only: the servers ask nobody for a password
+HOST = "127.0.0.1"  # this machine only: the servers need no password
 START_SECONDS = 180.0  # on a busy machine
 QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-EXIT_INTERRUPTED = 130
 
 
 def prefect_server(port: int) -> list[str]:
@@ -26,23 +26,16 @@ def prefect_server(port: int) -> list[str]:
 
 
 class Servers:
-    """Processes that should all live."""
+    """Server processes that should all be running."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process; a pipe that nobody reads would fill and block)
 
-    def start(self, command: Sequence[str]) -> None:
-        """Starts `python -m command`; each server with its children is one group, which ends as one."""
-        self._running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", *command],
-                env=os.environ | QUIET,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                start_new_session=True,
-            )
-        )
+    def start(self, command: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
+        """Starts `python -m command`, with these environment variables as well."""
+        environment = {**os.environ, **QUIET, **(settings or {})}
+        self._running.append(start_bound([sys.executable, "-m", *command], env=environment, errors=self._log))
 
     def check(self) -> None:
         """Raises a PassError with the last line of a server that stopped."""
@@ -55,7 +48,7 @@ class Servers:
         """Returns once an address answers.
 
         Raises:
-            PassError: a server stopped, or nobody answered in time.
+            PassError: a server stopped, or did not answer in time.
         """
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
@@ -67,16 +60,12 @@ class Servers:
 
     def end(self) -> None:
         """Ends all of them."""
-        for process in self._running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self._running:
-            process.wait()
+        end_bound(self._running)
 
 
 @contextlib.contextmanager
 def servers() -> Iterator[Servers]:
-    """Servers that end with the block, also when this process is asked to end by a plain kill."""
+    """Servers that end with the block, also when this process receives SIGTERM."""
     signal.signal(signal.SIGTERM, _stop)
     started = Servers()
     try:

@@ -68,3 +68,11 @@ def combinations(labels: Sequence[IntArray]) -> IntArray:
     """One label per record for the combination of its classes; only combinations that occur are counted."""
     _, combined = np.unique(np.stack(labels), axis=1, return_inverse=True)
     return combined.reshape(-1).astype(np.int64)
+
+
+def shown_classes(classes: tuple[str, ...], labels: IntArray, persons: Sequence[str]) -> tuple[str, ...]:
+    """Names of classes for people; a class of a single person would name that person, and gets a number."""
+    members: dict[int, set[str]] = {}
+    for label, person in zip(labels.tolist(), persons, strict=True):
+        members.setdefault(label, set()).add(person)
+    return tuple(name if len(members.get(k, ())) > 1 else f"class {k + 1}" for k, name in enumerate(classes))

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from pass_core.errors import ConfigError
 
-NOT_ENTRIES = frozenset({"base"})  # the interface every package of entries keeps beside them
+NOT_ENTRIES = frozenset({"base", "loading"})  # what a package of entries keeps beside them
 
 
 def available(package: ModuleType) -> tuple[str, ...]:

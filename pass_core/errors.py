@@ -15,11 +15,21 @@ PassError
 └── StageFailed          a pipeline stage ended with an error
 
 A message says what was expected, what was found and what to do, and never holds a value of a record.
+Each class has the exit code with which `pass-pipeline` and `python -m tasks` end: 2 error, 3 failed audit, 75 try again.
 """
+
+from typing import ClassVar
+
+EXIT_ERROR = 2
+EXIT_FAILED_AUDIT = 3
+EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: something outside failed, and another attempt may succeed
+EXIT_INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
 
 
 class PassError(Exception):
     """Base of all errors that are shown to the user as one line."""
+
+    exit_code: ClassVar[int] = EXIT_ERROR
 
 
 class ConfigError(PassError, ValueError):  # a ValueError, so that the config parser adds the parameter's path to it
@@ -51,11 +61,15 @@ class AuditError(PassError):
 
 
 class AuditFailed(AuditError):
-    """An audit did not pass: what it looked at is not published."""
+    """An audit did not pass: the audited release is not published."""
+
+    exit_code = EXIT_FAILED_AUDIT
 
 
 class TransientError(PassError):
     """Something outside (a disk, a server) failed: trying again may help."""
+
+    exit_code = EXIT_TRANSIENT
 
 
 class StorageError(TransientError):

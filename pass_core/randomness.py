@@ -1,9 +1,12 @@
 """Random streams named by labels, so that no code shares or touches a global random state."""
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _label_digest(seed: int, labels: tuple[str, ...]) -> bytes:
@@ -19,8 +22,10 @@ def stream(seed: int, *labels: str) -> np.random.Generator:
     return np.random.default_rng(np.frombuffer(_label_digest(seed, labels), dtype=np.uint32))
 
 
-def torch_generator(rng: np.random.Generator) -> torch.Generator:
+def torch_generator(rng: np.random.Generator) -> "torch.Generator":
     """A CPU torch generator seeded by the next draw of `rng`."""
+    import torch  # streams alone must not cost its import
+
     generator = torch.Generator(device="cpu")
     generator.manual_seed(int(rng.integers(2**63)))
     return generator

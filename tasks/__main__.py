@@ -1,11 +1,11 @@
-"""python -m tasks STEP --dataset D [--method M]: one step, from files to files. What DVC's stages call."""
+"""python -m tasks STEP --dataset D [--method M]: runs one step, from files to files. DVC's stages call it."""
 
 import argparse
 import os
 import sys
 from pathlib import Path
 
-from pass_core.errors import ConfigError, PassError, TransientError
+from pass_core.errors import ConfigError, PassError
 from tasks.config import load_config, parse_overrides
 from tasks.registry import STEPS, find_step, is_generated
 from tasks.running.layout import layout_at
@@ -13,21 +13,16 @@ from tasks.running.ownership import owned_by_dvc
 from tasks.running.progress import configure_logging, reporter
 from tasks.running.step import run_step
 
-EXIT_ERROR = 2
-EXIT_TRANSIENT = 75  # sysexits' EX_TEMPFAIL: something outside failed, and trying again may help
-
 
 def main() -> int:
-    """Runs the step named on the command line; 0 when it succeeded, 2 or 75 after an error told in one line."""
+    """Runs the step named on the command line; 0 when it succeeded, or the exit code of a one-line error."""
     parser = argparse.ArgumentParser(prog="python -m tasks", description=__doc__)
     parser.add_argument("step", help=f"one of {', '.join(STEPS)}")
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--method")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="where artefacts lie (default: data)")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the artefacts (default: data)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=VALUE", help="replace a parameter, e.g. train.epochs=5"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="override a parameter: train.epochs=5")
     parser.add_argument("--quiet", action="store_true")
     arguments = parser.parse_args()
     configure_logging(arguments.quiet)
@@ -38,16 +33,16 @@ def main() -> int:
         project = arguments.params.resolve().parent
         versioned = owned_by_dvc(arguments.root.resolve(), project)
         if arguments.set and versioned:
-            raise ConfigError(f"--set: {arguments.root} belongs to DVC, whose parameters are params.yaml's; give another --root")
+            raise ConfigError(f"--set: {arguments.root} belongs to DVC, which reads params.yaml only; give another --root")
         config = load_config(arguments.params, parse_overrides(arguments.set))
         config = config.with_names((arguments.dataset,), (arguments.method,) if arguments.method else config.methods)
         if versioned and not config.dataset[arguments.dataset].needs_raw:
             raise ConfigError(
-                f"dataset.{arguments.dataset}.source: a versioned run reads data/raw/{arguments.dataset}, which DVC has "
+                f"dataset.{arguments.dataset}.source: a versioned run reads data/raw/{arguments.dataset}, which DVC owns "
                 f"(`pass-pipeline datasets add`); leave source empty, or run with --root"
             )
         key = step.key(arguments.dataset, arguments.method)
-        # Raw data of a versioned run are DVC's, whatever PASS_RAW_DATA says: dvc.lock would lie otherwise.
+        # A versioned run reads DVC's raw data, whatever PASS_RAW_DATA names: dvc.lock would be wrong otherwise.
         inside = is_generated(arguments.dataset) or versioned is not None
         layout = layout_at(arguments.root, raw_data_from_environment=not inside)
         engine = "dvc" if "DVC_STAGE" in os.environ else "step"
@@ -55,7 +50,7 @@ def main() -> int:
             run_step(step, key, config, layout, engine, progress, project)
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is the command line)
-        return EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_ERROR
+        return error.exit_code
     return 0
 
 

@@ -62,7 +62,7 @@ _TABLE = (
         ),
         sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}", "pool.forbid"),
         inputs=("features", "pool"),
-        outputs=("model", "curves"),
+        outputs=("model", "trained_on", "curves"),
         per_method=True,
     ),
     Step(
@@ -79,7 +79,7 @@ _TABLE = (
         "audit",
         lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
         sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
-        inputs=("features", "pool", "model", "protected", "linkage"),
+        inputs=("features", "pool", "model", "trained_on", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table", "bundle_table"),
         per_method=True,
     ),

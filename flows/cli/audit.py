@@ -1,7 +1,8 @@
-"""The commands about audits: audit, report, compare. Exit code 3: a check failed that `--fail-on` names, by default any."""
+"""The commands about audits: audit release, pair and unlabelled; report; compare. A failed check ends with exit code 3."""
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,128 +10,146 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from flows.cli.options import (
-    EXIT_FAILED_AUDIT,
-    PARAMS,
-    Dataset,
-    EngineOption,
-    Method,
-    Params,
-    Quiet,
-    Root,
-    Settings,
-    engine_name,
-    out,
-    run_steps,
-)
-from flows.cli.summary import audit_rows
-from flows.engines import EngineName
-from pass_core.auditing.thresholds import Thresholds
-from pass_core.errors import ConfigError, DataError
-from tasks.audits.pair import audit_pair
-from tasks.audits.unlabelled import CHECKS, unlabelled_document
-from tasks.config import Config, load_config, parse_overrides
-from tasks.lakes.pair import PairColumns
-from tasks.registry import is_generated
-from tasks.reports.audit_result import write_audit
-from tasks.reports.publish import publish_report
-from tasks.running.layout import layout_at
-from tasks.running.numerics import fixed_numerics
-from tasks.running.progress import configure_logging, reporter
-from tasks.running.step_io import RunKey
-from tasks.sections.dataset import DatasetConfig
-from tasks.storage.files import read_json
-from tasks.storage.parquet import PAYLOAD
+from flows.cli.console import out, show
+from flows.cli.options import ONE_RELEASE, PARAMS, RUN, Params, Quiet, Settings, read_config, run_steps, taking
+from pass_core.errors import EXIT_FAILED_AUDIT, ConfigError, DataError
 
-DATASET, METHOD = "synthetic_motion", "pass_substitution"
 NEVER = "never"
+# What to try when a check fails, and with which method: any, one by name, or (not) transport. docs/methods.md has the reasons.
+ADVICE = {
+    "private_nag_at_most": (
+        ("not transport", "--method transport_substitution: hides the private attributes as well as the donors allow"),
+        ("pass_substitution", "--set train.epochs=40: trains for longer"),
+        ("pass_substitution", "--set method.pass_substitution.preset=improved: also learns from transport"),
+        (
+            "transport_substitution",
+            "--set pool.donors=4096: offers more donors of every class, if there are as many training records",
+        ),
+        ("any", "--set release.{dataset}=[]: publishes no column beside the payload, if a reason names a column"),
+    ),
+    "information_excess_at_most": (
+        ("not transport", "--method transport_substitution: leaks the least information"),
+        ("transport_substitution", "--set method.transport_substitution.epsilon=0.1: mixes records over more donors"),
+        ("pass_substitution", "--set method.pass_substitution.joint_private=true: also hides combinations of private attributes"),
+    ),
+    "useful_nag_at_least": (
+        ("any", "--set pool.donors=4096: offers more donors of every class, if there are as many training records"),
+        ("not transport", "--set train.epochs=40: trains for longer"),
+        ("transport_substitution", "--set method.transport_substitution.epsilon=0.01: keeps more of each record"),
+    ),
+    "membership_auc_at_most": (
+        ("any", "--set pool.forbid=self: no training record is released as itself"),
+        ("not transport", "--set train.epochs=10: fits the training records less closely"),
+    ),
+    "reidentified_at_most": (("any", "--set pool.forbid=same_person: no record is released as one of the same person"),),
+    "replayed_seeds_at_most": (("any", "release with a secret draw key: pass-pipeline lake key new FILE, then lake protect"),),
+}
 
-audit_app = typer.Typer()
-
-Names = list[str] | None
-PAIR = {"rich_help_panel": "Somebody else's release"}
+audit_app = typer.Typer(no_args_is_help=True, help="Attack a release and judge it by the thresholds of params.yaml.")
+FailOn = Annotated[
+    str | None, typer.Option("--fail-on", help="End with code 3 for these checks only: NAME,NAME or never. Default: any.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for audit.json and report.html. Default: NAME-audit.")]
 
 
 @audit_app.command()
-def audit(
-    dataset: Annotated[str | None, typer.Option("--dataset", help=f"Data set of this pipeline. Default: {DATASET}.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help=f"Its method. Default: {METHOD}.")] = None,
-    engine: EngineOption = None,
-    root: Root = None,
+@taking(ONE_RELEASE, RUN)
+def release(fail_on: FailOn = None, **given: Any) -> None:
+    """Audit a release of this pipeline."""
+    judged, dataset, method = judged_checks(fail_on), given["dataset"], given["method"]
+    root = run_steps("audit", "report", **given)
+    _finish(_publish(root, dataset, method), f"{dataset}/{method}", judged, advise=True)
+
+
+@audit_app.command()
+def pair(
+    *,
+    original: Annotated[Path, typer.Option(help="Table of originals: Parquet, CSV or Delta.")],
+    protected: Annotated[list[Path], typer.Option(help="Table released for them; several tables are several draws.")],
+    private: Annotated[list[str], typer.Option(help="Columns of the originals to hide: a,b or repeated.")],
+    useful: Annotated[list[str], typer.Option(help="Columns to keep.")],
+    general: Annotated[list[str] | None, typer.Option(help="Columns to measure without a verdict.")] = None,
+    payload: Annotated[
+        list[str] | None, typer.Option(help="List column, or number columns such as f_*, of both tables. Default: payload.")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(help="Shape of a payload: 2,128. Default: its length.")] = None,
+    key: Annotated[str | None, typer.Option(help="Column that joins both tables. Default: row by row.")] = None,
+    person: Annotated[str | None, typer.Option(help="Column of the person a record is about.")] = None,
+    block: Annotated[str | None, typer.Option(help="Column of records that depend on each other.")] = None,
+    split: Annotated[str | None, typer.Option(help="Column with train or test. Default: split here.")] = None,
     params: Params = PARAMS,
     settings: Settings = None,
-    fail_on: Annotated[
-        str | None, typer.Option("--fail-on", help="Exit code 3 for these checks only: NAME,NAME or never. Default: any.")
-    ] = None,
+    fail_on: FailOn = None,
     out_folder: Out = None,
     quiet: Quiet = False,
-    original: Annotated[Path | None, typer.Option(help="Table of originals: Parquet, CSV or Delta.", **PAIR)] = None,
-    protected: Annotated[
-        list[Path] | None, typer.Option(help="Table of what was released for them; several are several draws.", **PAIR)
-    ] = None,
-    private: Annotated[Names, typer.Option(help="Column(s) of the originals to be hidden; a,b or repeated.", **PAIR)] = None,
-    useful: Annotated[Names, typer.Option(help="Column(s) to be kept.", **PAIR)] = None,
-    general: Annotated[Names, typer.Option(help="Column(s) to be looked at, not judged.", **PAIR)] = None,
-    payload: Annotated[
-        Names, typer.Option(help="List column, or number columns such as f_*, of both tables. Default: payload.", **PAIR)
-    ] = None,
-    shape: Annotated[str | None, typer.Option(help="Shape of a payload, such as 2,128. Default: its length.", **PAIR)] = None,
-    key: Annotated[str | None, typer.Option(help="Column to join both tables by. Default: row by row.", **PAIR)] = None,
-    person: Annotated[str | None, typer.Option(help="Column of whom a record is about.", **PAIR)] = None,
-    block: Annotated[str | None, typer.Option(help="Column of records that depend on each other.", **PAIR)] = None,
-    split: Annotated[str | None, typer.Option(help="Column that holds train or test. Default: split here.", **PAIR)] = None,
-    unlabelled: Annotated[
-        Path | None,
-        typer.Option(help="Table or features without labels: judged by the labelled audit of --dataset, --method, and by drift."),
-    ] = None,
 ) -> None:
-    """Audit what this pipeline released, somebody else's pair (--original, --protected) or data without labels (--unlabelled)."""
+    """Audit any table of originals with its protected table."""
+    from tasks.audits.pair import audit_pair
+    from tasks.lakes.pair import PairColumns
+    from tasks.running.numerics import fixed_numerics
+    from tasks.running.progress import configure_logging, reporter
+    from tasks.sections.dataset import Roles
+    from tasks.storage.parquet import PAYLOAD
+
     judged, started = judged_checks(fail_on), time.monotonic()
-    of_pair = {
-        "--original": original, "--protected": protected, "--private": private, "--useful": useful, "--general": general,
-        "--payload": payload, "--shape": shape, "--key": key, "--person": person, "--block": block, "--split": split,
-    }  # fmt: skip
-    of_pipeline = {"--dataset": dataset, "--method": method, "--root": root, "--engine": engine}
     configure_logging(quiet)
-    if unlabelled is not None:
-        _refuse(of_pair | {"--engine": engine}, "--unlabelled")
-        of_run = RunKey(dataset or DATASET, method or METHOD)
-        document, name = _unlabelled(unlabelled, of_run, root, params, settings), unlabelled.stem
-    elif original is not None or protected:
-        _refuse(of_pipeline, "--original and --protected")
-        if original is None or not protected or not private or not useful:
-            raise ConfigError("audit: a pair needs --original, --protected, --private and --useful")
-        roles = DatasetConfig(_names(private), _names(useful), _names(general))
-        columns = PairColumns(roles, _names(payload) or (PAYLOAD,), _shape(shape), key, person, block, split)
-        document, name = _pair(original, protected, columns, params, settings, quiet), protected[0].stem
-    else:
-        _refuse(of_pair | {"--out": out_folder}, "what this pipeline released")
-        _audit_release(RunKey(dataset or DATASET, method or METHOD), engine, root, params, settings, judged, quiet)
-        return
-    report_path = write_audit(out_folder or Path(f"{name}-audit"), document, time.monotonic() - started)
-    _finish(report_path, f"{document['dataset']}/{document['method']}", judged)
-
-
-@audit_app.command()
-def report(
-    dataset: Dataset = DATASET,
-    method: Method = METHOD,
-    root: Annotated[Path, typer.Option("--root", help="Where the run's artefacts lie.")] = Path("data"),
-) -> None:
-    """Write the report of an audit with provenance joined in, and say where it is."""
-    out.print(
-        publish_report(layout_at(root, raw_data_from_environment=not is_generated(dataset)), RunKey(dataset, method)),
-        soft_wrap=True,
+    columns = PairColumns(
+        roles=Roles(private=_names(private), useful=_names(useful), general=_names(general)),
+        payload=_names(payload) or (PAYLOAD,),
+        shape=_shape(shape),
+        key=key,
+        person=person,
+        block=block,
+        split=split,
     )
+    config = read_config(params, settings)
+    with reporter(quiet) as progress, fixed_numerics(config.compute.threads):
+        document = audit_pair(original, protected, columns, config=config.audit, seed=config.seed, progress=progress)
+    _write(document, out_folder or Path(f"{protected[0].stem}-audit"), started, judged)
 
 
 @audit_app.command()
+@taking(ONE_RELEASE)
+def unlabelled(
+    table: Annotated[Path, typer.Argument(help="Table of records or features without labels.")],
+    *,
+    root: Annotated[Path | None, typer.Option("--root", help="Folder of the labelled audit. Default: data.")] = None,
+    params: Params = PARAMS,
+    settings: Settings = None,
+    fail_on: FailOn = None,
+    out_folder: Out = None,
+    quiet: Quiet = False,
+    **given: Any,
+) -> None:
+    """Judge records without labels by the labelled audit and by drift."""
+    from flows.engines import layout_of
+    from tasks.audits.unlabelled import unlabelled_document
+    from tasks.running.numerics import fixed_numerics
+    from tasks.running.progress import configure_logging
+    from tasks.running.step_io import RunKey
+
+    judged, started, key = judged_checks(fail_on), time.monotonic(), RunKey(**given)
+    configure_logging(quiet)
+    config = read_config(params, settings).with_names((key.dataset,), (str(key.method),))
+    layout = layout_of(root or params.resolve().parent / "data", key.dataset)
+    with fixed_numerics(config.compute.threads):
+        document = unlabelled_document(table, key, config, layout)
+    _write(document, out_folder or Path(f"{table.stem}-audit"), started, judged)
+
+
+@taking(ONE_RELEASE)
+def report(
+    root: Annotated[Path, typer.Option("--root", help="Folder of the run's artefacts.")] = Path("data"), **given: Any
+) -> None:
+    """Write the report of an audit and print its path."""
+    show(_publish(root, **given))
+
+
 def compare(
     audits: Annotated[list[Path], typer.Argument(help="audit.json files, or folders that hold one.")],
-    page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
+    page: Annotated[Path, typer.Option("--out", help="Page to write.")] = Path("compare.html"),
 ) -> None:
-    """Put several audits side by side in one page."""
+    """Compare several audits on one page."""
     from tasks.reports.compare import write_comparison
 
     found = [path / "audit.json" if path.is_dir() else path for path in audits]
@@ -138,13 +157,16 @@ def compare(
     if missing:
         raise DataError(f"compare: expected audit.json, or a folder that holds one; not found: {', '.join(missing)}")
     write_comparison(found, page)
-    out.print(page, soft_wrap=True)
+    show(page)
 
 
 def judged_checks(fail_on: str | None) -> frozenset[str] | None:
-    """The checks that a verdict is to go by; None: all."""
+    """The checks that decide the exit code; None: all."""
     if fail_on is None:
         return None
+    from pass_core.auditing.thresholds import Thresholds
+    from tasks.audits.unlabelled import CHECKS
+
     allowed = [field.name for field in dataclasses.fields(Thresholds) if field.name != "significance"] + list(CHECKS)
     names = [name.strip() for name in fail_on.split(",") if name.strip()]
     unknown = [name for name in names if name not in allowed]
@@ -157,8 +179,11 @@ def judged_checks(fail_on: str | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def show_audit(folder: Path, title: str) -> None:
-    """Verdict, a row per attribute, and why it failed."""
+def show_audit(folder: Path, title: str, *, advise: bool = False) -> None:
+    """Prints verdict, a row per attribute, the reasons of a failure and, if wanted, what to try next."""
+    from flows.summary import audit_rows
+    from tasks.storage.files import read_json
+
     document = read_json(folder / "audit.json")
     mnag = document["mnag"]
     table = Table(
@@ -172,62 +197,55 @@ def show_audit(folder: Path, title: str) -> None:
         table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
-    out.print()
+    show()
     if document["basis"] == "unlabelled":
-        out.print("Private attributes were not attacked on these records, which carry no labels. The labelled audit relied on:")
+        show("Private attributes were not attacked on these records, which carry no labels. The labelled audit found:")
     out.print(table)
     for reason in document["reasons"]:
-        out.print(f"  {reason}", soft_wrap=True, highlight=False)
+        show(f"  {reason}")
     if any(row["exact"] for row in document["attributes"]):
-        out.print("exact: NAG of the best possible attacker, rule learnt on train … plug-in on test (biased upwards)")
+        show("exact: NAG of the best possible attacker: rule learnt on train … plug-in on test (biased upwards)")
+    if advise:
+        for line in next_steps(document):
+            show(line)
 
 
-def _audit_release(
-    key: RunKey,
-    engine: EngineName | None,
-    root: Path | None,
-    params: Path,
-    settings: list[str] | None,
-    judged: frozenset[str] | None,
-    quiet: bool,
-) -> None:
-    chosen, steps = engine_name(engine, root, settings), ["audit", "report"]
-    found = run_steps(steps, key.dataset, str(key.method), chosen, root, params, settings, quiet)
-    _finish(publish_report(layout_at(found, raw_data_from_environment=not is_generated(key.dataset)), key), str(key), judged)
+def next_steps(document: Mapping[str, Any]) -> list[str]:
+    """Lines about what to try after a failed audit: settings that help against the checks that failed."""
+    failed = dict.fromkeys(check["name"] for check in document["checks"] if not check["passed"])
+    applies = {"any", document["method"]} | (set() if document["method"] == "transport_substitution" else {"not transport"})
+    lines = ["", "What to try next, as options of pass-pipeline run (docs/methods.md, docs/audit.md):"] if failed else []
+    for name in failed:
+        unknown = (("any", f"pass-pipeline config explain audit.thresholds.{name} describes this check"),)
+        advice = [line for method, line in ADVICE.get(name, unknown) if method in applies]
+        lines += [f"  {name} failed:", *[f"    {line.format(dataset=document['dataset'])}" for line in advice]]
+    return lines
 
 
-def _pair(
-    original: Path, protected: list[Path], columns: PairColumns, params: Path, settings: list[str] | None, quiet: bool
-) -> dict[str, Any]:
-    config = _config(params, settings)
-    with reporter(quiet) as progress, fixed_numerics(config.compute.threads):
-        return audit_pair(original, protected, columns, config.audit, config.seed, progress)
+def _publish(root: Path, dataset: str, method: str) -> Path:
+    from flows.engines import layout_of
+    from tasks.reports.publish import publish_report
+    from tasks.running.step_io import RunKey
+
+    return publish_report(layout_of(root, dataset), RunKey(dataset, method))
 
 
-def _unlabelled(path: Path, key: RunKey, root: Path | None, params: Path, settings: list[str] | None) -> dict[str, Any]:
-    config = _config(params, settings).with_names((key.dataset,), (str(key.method),))
-    layout = layout_at(root or params.resolve().parent / "data", raw_data_from_environment=not is_generated(key.dataset))
-    with fixed_numerics(config.compute.threads):
-        return unlabelled_document(path, key, config, layout)
+def _write(document: dict[str, Any], folder: Path, started: float, judged: frozenset[str] | None) -> None:
+    from tasks.reports.publish import write_audit
+
+    report_path = write_audit(folder, document, time.monotonic() - started)
+    _finish(report_path, f"{document['dataset']}/{document['method']}", judged)
 
 
-def _config(params: Path, settings: list[str] | None) -> Config:
-    return load_config(params, parse_overrides(settings or []))
+def _finish(report_path: Path, title: str, judged: frozenset[str] | None, *, advise: bool = False) -> None:
+    """Prints the audit beside a report, and ends with code 3 when a check failed that counts."""
+    from tasks.storage.files import read_json
 
-
-def _finish(report_path: Path, title: str, judged: frozenset[str] | None) -> None:
-    """Shows the audit beside a report, and ends with the exit code that its checks ask for."""
-    show_audit(report_path.parent, title)
-    out.print(f"Report: {report_path}", soft_wrap=True)
+    show_audit(report_path.parent, title, advise=advise)
+    show(f"Report: {report_path}")
     failed = {check["name"] for check in read_json(report_path.parent / "audit.json")["checks"] if not check["passed"]}
     if failed if judged is None else failed & judged:
         raise typer.Exit(EXIT_FAILED_AUDIT)
-
-
-def _refuse(options: dict[str, Any], mode: str) -> None:
-    given = [name for name, value in options.items() if value]
-    if given:
-        raise ConfigError(f"audit of {mode}: takes no {', '.join(given)}; see pass-pipeline audit --help")
 
 
 def _names(given: list[str] | None) -> tuple[str, ...]:

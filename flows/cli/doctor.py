@@ -1,56 +1,70 @@
-"""Checks of the installation, each with what to do about a failure."""
+"""pass-pipeline doctor: checks of the installation, each with what to do about a failure."""
 
 import importlib.metadata
 import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
+import typer
 
-from flows.engines import DvcEngine
-from pass_core.devices import resolve_device
-from pass_core.errors import PassError
-from tasks.config import load_config
-from tasks.payloads.torch_repair import repair
-from tasks.running.provenance import LIBRARIES, git_commit
+from flows.cli.console import out, show, show_json
+from flows.cli.options import PARAMS, AsJson, Params, read_config
+from pass_core.errors import EXIT_ERROR, PassError
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: what was looked at, whether it is well, what was found."""
+def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
+    """Check the installation; end with code 2 if something failed."""
+    findings = examine(params)
+    if as_json:
+        show_json(findings)
+    else:
+        for finding in findings:
+            out.print("[green]ok    [/]" if finding["ok"] else "[red]failed[/]", end=" ")
+            show(f"{finding['check']}: {finding['found']}")
+    if not all(finding["ok"] for finding in findings):
+        raise typer.Exit(EXIT_ERROR)
 
-    check: str
-    well: bool
-    found: str
 
+def examine(params: Path) -> list[dict[str, Any]]:
+    """Runs every check, also after one that failed: its name, whether it is ok, what was found."""
+    import torch
 
-def examine(params: Path) -> list[Finding]:
-    """Every check, whatever the others say."""
+    from flows.engines import DvcEngine
+    from pass_core.devices import resolve_device
+    from tasks.payloads.torch_repair import repair
+
     project = params.resolve().parent
     checks: dict[str, Callable[[], str]] = {
         "python": lambda: sys.version.split()[0],
         "packages": _packages,
         "torch device": lambda: f"{resolve_device('auto')}, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "torchvision and torchaudio": lambda: ", ".join(f"{name} {state}" for name, state in repair().items()),
-        "params.yaml": lambda: f"{len(load_config(params).datasets)} data set(s), {len(load_config(params).methods)} method(s)",
+        "params.yaml": lambda: _parameters(params),
         "data root is writable": lambda: _writable(DvcEngine(project).root),
         "MLflow store is writable": lambda: _mlflow_store(params, project),
         "temporary folder is writable": lambda: _writable(Path(tempfile.gettempdir())),
         "git and DVC": lambda: _versioned(project),
     }
-    findings = []
+    findings: list[dict[str, Any]] = []
     for name, check in checks.items():
         try:
-            findings.append(Finding(name, True, check()))
+            findings.append({"check": name, "ok": True, "found": check()})
         except (PassError, OSError, importlib.metadata.PackageNotFoundError) as error:
-            findings.append(Finding(name, False, str(error)))
+            findings.append({"check": name, "ok": False, "found": str(error)})
     return findings
 
 
+def _parameters(params: Path) -> str:
+    config = read_config(params, None)
+    return f"{len(config.datasets)} data set(s), {len(config.methods)} method(s)"
+
+
 def _packages() -> str:
+    from tasks.running.provenance import LIBRARIES
+
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
 
 
@@ -63,10 +77,12 @@ def _writable(folder: Path) -> str:
 def _mlflow_store(params: Path, project: Path) -> str:
     if "MLFLOW_TRACKING_URI" in os.environ:
         return "set by MLFLOW_TRACKING_URI (not probed)"
-    return _writable(project / load_config(params).tracking.store)
+    return _writable(project / read_config(params, None).tracking.store)
 
 
 def _versioned(project: Path) -> str:
+    from tasks.running.provenance import git_commit
+
     if not (project / ".dvc").is_dir():
         raise OSError(f"{project} has no .dvc folder: use a git clone, or --engine in-process")
     return f"commit {(git_commit() or 'none: use a git clone, or --engine in-process')[:12]}"

@@ -1,193 +1,253 @@
-"""The commands for lakes in production: protect, backfill, key new|id, pool withdraw."""
+"""The commands `lake ...`: lakes in production. `--help` imports this, so heavy libraries stay inside functions."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
-from flows.cli.lake_order import EngineName, Order, prepare
-from flows.cli.options import EXIT_FAILED_AUDIT, PARAMS, AsJson, Params, Quiet
-from pass_core.channel.draws import key_id
-from pass_core.errors import AuditFailed
-from tasks.config import load_config
-from tasks.production.draw_key import find_key, new_key
-from tasks.production.plan import Plan
-from tasks.production.receipts import Receipts
-from tasks.production.versions import TargetFormat, default_state, open_target
-from tasks.production.withdrawal import withdraw
-from tasks.running.layout import layout_at
-from tasks.running.progress import configure_logging, reporter, silent
+from flows.cli.config import stop_at
+from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, taking
 
-out = Console(soft_wrap=True, highlight=False)
-key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or tell the id of one.")
-pool_app = typer.Typer(no_args_is_help=True, help="Change who is a donor.")
+if TYPE_CHECKING:
+    from tasks.production.options import ProtectOptions
+    from tasks.production.plan import Plan
+    from tasks.production.versions import Target as OpenTarget
 
-Source = Annotated[str, typer.Argument(help="The lake to protect: a path, or s3://, gs://, abfs://.")]
-Target = Annotated[str, typer.Argument(help="Where the protected lake is published; readers open TARGET/current.")]
-Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml (reader: lake) that names the columns.")]
-Method = Annotated[str, typer.Option("--method", help="Method whose trained model protects.")]
-Root = Annotated[Path, typer.Option("--root", help="Where model, pool and audit lie.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: protect.keep_versions=1.")]
-State = Annotated[Path | None, typer.Option("--state", help="Private folder: staging, receipts, ledger. Default: beside TARGET.")]
-KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")]
-NewColumns = Annotated[bool, typer.Option("--new-columns", help="Let in columns that the source had not; they stay inside.")]
-Redraw = Annotated[str | None, typer.Option("--redraw", help="Why records may be drawn more often than protect.draws_at_most.")]
-Engine = Annotated[EngineName, typer.Option("--engine", help="Processes of this machine, or a Ray cluster.")]
-Address = Annotated[str | None, typer.Option("--address", help="Ray cluster's head, host:port. Default: one for this run.")]
-Format = Annotated[TargetFormat | None, typer.Option("--target-format", help="parquet or delta. Default: what TARGET is.")]
-OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be done and why; do nothing.")]
-METHOD, DATA = "pass_substitution", Path("data")
+lake_app = typer.Typer(no_args_is_help=True, help="Protect whole lakes: plan, publish, schedule, inspect, roll back.")
+key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or print its id.")
+donors_app = typer.Typer(no_args_is_help=True, help="Remove donors from the pool.")
+lake_app.add_typer(key_app, name="key")
+lake_app.add_typer(donors_app, name="donors")
+
+Source = Annotated[str, typer.Argument(help="Lake to protect: a path or URL (s3://).", show_default=False)]
+Target = Annotated[str, typer.Argument(help="Protected lake; readers open TARGET/current.", show_default=False)]
+Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml.", metavar="NAME", show_default=False)]
+Method = Annotated[str, typer.Option("--method", help="Method of the model.", metavar="NAME")]
+Models = Annotated[Path, typer.Option("--models", help="Folder of model, pool and audit.", metavar="DIR")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
+State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
+KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Parallel partitions. Default: cores.", metavar="N")]
+Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
+Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
+Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
+First = Annotated[str | None, typer.Option("--from", help="First partition value.", metavar="VALUE")]
+Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", metavar="VALUE")]
+NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
+DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
+Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
+# Fields of ProtectOptions that several commands take.
+PLACES: Options = {
+    "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
+    "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None),
+}  # fmt: skip
+RUNNING: Options = {
+    "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
+}  # fmt: skip
+RANGE: Options = {"first": (First, None), "last": (Last, None)}
+DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
 
 
-def register(app: typer.Typer) -> None:
-    """Adds these commands to the command line."""
-    app.command()(protect)
-    app.command()(backfill)
-    app.add_typer(key_app, name="key")
-    app.add_typer(pool_app, name="pool")
+@lake_app.command()
+@taking(RANGE, PLACES, RUNNING, DECISIONS)
+def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, **given: Any) -> None:
+    """Print which partitions would be protected, and why."""
+    from tasks.production.run import plan_of
+
+    _show_plan(plan_of(_options(source, target, dataset, given)), as_json)
 
 
+@lake_app.command()
+@taking(PLACES, RUNNING, DECISIONS)
 def protect(
-    source: Source,
-    target: Target,
-    dataset: Dataset,
-    method: Method = METHOD,
-    root: Root = DATA,
-    params: Params = PARAMS,
-    settings: Settings = None,
-    state: State = None,
-    key_file: KeyFile = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")] = None,
-    new_columns: NewColumns = False,
-    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Take out partitions that the source lost.")] = False,
-    redraw: Redraw = None,
-    engine: Engine = "local",
-    address: Address = None,
-    target_format: Format = None,
-    plan: OnlyPlan = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
-    """Protect what has changed in a lake, audit it, and publish it as a new version."""
-    arguments: dict[str, object] = {"new_columns": new_columns, "drop_missing": drop_missing, "redraw": redraw}
-    arguments |= {"workers": workers, "engine": engine, "address": address, "target_format": target_format}
-    _run(source, target, dataset, method, root, params, settings, state, key_file, arguments, plan, as_json, quiet)
+    """Protect and audit what has changed, and publish a new version."""
+    _run(_options(source, target, dataset, given), as_json, quiet)
 
 
+@lake_app.command()
+@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")})
 def backfill(
-    source: Source,
-    target: Target,
-    dataset: Dataset,
-    first: Annotated[str | None, typer.Option("--from", help="First partition value, such as 2026-01-01.")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Last partition value.")] = None,
-    max_concurrent: Annotated[int | None, typer.Option("--max-concurrent", help="Partitions at once.")] = None,
-    method: Method = METHOD,
-    root: Root = DATA,
-    params: Params = PARAMS,
-    settings: Settings = None,
-    state: State = None,
-    key_file: KeyFile = None,
-    redraw: Redraw = None,
-    engine: Engine = "local",
-    address: Address = None,
-    target_format: Format = None,
-    plan: OnlyPlan = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
 ) -> None:
-    """Protect a range of partitions: the plan is written first, what succeeds is published, run again for what failed."""
-    arguments: dict[str, object] = {"first": first, "last": last, "redraw": redraw, "backfill": True}
-    arguments |= {"workers": max_concurrent, "engine": engine, "address": address, "target_format": target_format}
-    _run(source, target, dataset, method, root, params, settings, state, key_file, arguments, plan, as_json, quiet)
+    """Protect a range of partitions; repeat to retry what failed."""
+    _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
 
 
-def _run(
-    source: str,
-    target: str,
-    dataset: str,
-    method: str,
-    root: Path,
-    params: Path,
-    settings: list[str] | None,
-    state: Path | None,
-    key_file: Path | None,
-    more: dict[str, object],
-    only_plan: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "ProtectOptions":
+    from tasks.production.options import ProtectOptions
+
+    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    plain["settings"] = tuple(plain["settings"] or ())
+    return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
+
+
+def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
+    from tasks.preflight import check_protect
+
+    names = {name: getattr(options, name) for name in ("source", "target", "dataset", "method")}
+    key_file = Path(options.key_file) if options.key_file else None
+    stop_at(check_protect(Path(options.params), options.settings, **names, models=Path(options.models), key_file=key_file))
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    from tasks.running.progress import configure_logging, reporter
+
     configure_logging(quiet)
-    places = {"state": str(state) if state else None, "key_file": str(key_file) if key_file else None}
-    order = Order(source, target, dataset, method, str(root), str(params), tuple(settings or ()), **places, **more)  # type: ignore[arg-type]
-    if only_plan:
-        _show_plan(prepare(order, silent).plan(), as_json)
-        return
     from flows.protect import run_protect
 
     with reporter(quiet) as progress:
-        try:
-            counts = run_protect(progress, order)
-        except AuditFailed as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(EXIT_FAILED_AUDIT) from None
-    if as_json:
-        out.print_json(json.dumps(counts))
-    else:
-        where = f"; published in {target}" if counts["partitions"] else ": nothing to do"
-        out.print(f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}")
+        counts = run_protect(progress, options)
+    where = f"; published in {options.target}" if counts["partitions"] else ": nothing to do"
+    text = f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}"
+    typer.echo(json.dumps(counts) if as_json else text)
 
 
-def _show_plan(plan: Plan, as_json: bool) -> None:
+def _show_plan(found: "Plan", as_json: bool) -> None:
     if as_json:
-        work = {planned.partition.name: planned.reason for planned in plan.work}
-        out.print_json(json.dumps({"work": work, "unchanged": len(plan.unchanged), "missing": list(plan.missing)}))
+        work = {planned.partition.name: planned.reason for planned in found.work}
+        typer.echo(json.dumps({"work": work, "unchanged": len(found.unchanged), "missing": list(found.missing)}))
         return
-    for planned in plan.work:
-        out.print(f"{planned.partition.name}: {planned.reason}")
-    for name in plan.missing:
-        out.print(f"{name}: missing from the source")
-    out.print(f"{len(plan.work)} to do, {len(plan.unchanged)} unchanged, {len(plan.missing)} missing")
+    for planned in found.work:
+        typer.echo(f"{planned.partition.name}: {planned.reason}")
+    for name in found.missing:
+        typer.echo(f"{name}: missing from the source")
+    typer.echo(f"{len(found.work)} to do, {len(found.unchanged)} unchanged, {len(found.missing)} missing")
+
+
+@lake_app.command()
+@taking(PLACES, RUNNING)
+def serve(
+    source: Annotated[str | None, typer.Argument(help="Lake to protect. Default: schedule.source.")] = None,
+    target: Annotated[str | None, typer.Argument(help="Protected lake. Default: schedule.target.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Default: schedule.dataset.", metavar="NAME")] = None,
+    *,
+    protect_cron: Annotated[str | None, typer.Option("--protect", help="Cron expression.", metavar="CRON")] = None,
+    audit_cron: Annotated[str | None, typer.Option("--audit", help="Cron expression.", metavar="CRON")] = None,
+    timezone: Annotated[str | None, typer.Option("--timezone", help="Such as Europe/Berlin.", metavar="ZONE")] = None,
+    port: Annotated[int, typer.Option("--port", help="Port of Prefect's UI.", metavar="N")] = 4200,
+    **given: Any,
+) -> None:
+    """Protect a lake every night and audit every week, until Ctrl-C."""
+    from pass_core.errors import ConfigError
+    from tasks.config import load_config, parse_overrides
+    from tasks.production.run import plan_of
+    from tasks.running.progress import configure_logging
+
+    configure_logging()
+    override = {"source": source, "target": target, "dataset": dataset}
+    override |= {"protect": protect_cron, "audit": audit_cron, "timezone": timezone}
+    schedule = load_config(given["params"], parse_overrides(given["settings"] or [])).schedule
+    schedule = dataclasses.replace(schedule, **{name: value for name, value in override.items() if value is not None})
+    if not (schedule.source and schedule.target and schedule.dataset):
+        raise ConfigError("serve: expected SOURCE, TARGET and --dataset, or the same in params.yaml's section `schedule`")
+    options = _options(schedule.source, schedule.target, schedule.dataset, given)
+    found = plan_of(options)  # reports what is wrong now, and not at night
+    typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
+    typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
+    from flows.serving import run_schedule
+
+    run_schedule(options, schedule, port, typer.echo)
+
+
+@lake_app.command()
+def status(target: Target, state: State = None, as_json: AsJson = False) -> None:
+    """Print the live version, its audit and what is running."""
+    from tasks.production.history import status_of
+
+    found = status_of(_open(target, state))
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    typer.echo(_version_text(found["live"]) if found["live"] else f"{target}: nothing is published yet")
+    if audit := found["audit"]:
+        typer.echo(f"audit: {audit['verdict']}, {audit['basis']}, {audit['records']} of {audit['of']} new records")
+    typer.echo(f"quarantined records: {found['quarantined']}")
+    typer.echo(f"writer: {found['writer'] or 'none'}; partitions staged by an unfinished run: {found['staged']}")
+
+
+@lake_app.command()
+def versions(target: Target, state: State = None, as_json: AsJson = False) -> None:
+    """List the versions that a rollback can restore, the newest first."""
+    from tasks.production.history import list_versions
+
+    found = list_versions(_open(target, state))
+    typer.echo(json.dumps(found) if as_json else "\n".join(map(_version_text, found)))
+
+
+@lake_app.command()
+def rollback(
+    target: Target,
+    to: Annotated[int | None, typer.Option("--to", help="Version. Default: the one before.", metavar="VERSION")] = None,
+    state: State = None,
+) -> None:
+    """Publish an earlier version again, as a new version."""
+    from tasks.production.history import list_versions, roll_back
+
+    opened = _open(target, state)
+    made = roll_back(opened, to)
+    typer.echo(f"{target}: version {made.version} is live and repeats version {made.restores}.")
+    if len({tuple(one["pools"]) for one in list_versions(opened)[:2]}) > 1:  # of the new live version and the one before
+        typer.echo("It was made with another pool: if donors were withdrawn since, run `lake protect` to remove them again.")
+
+
+def _open(target: str, state: Path | None) -> "OpenTarget":
+    from tasks.production.open import open_target
+
+    return open_target(target, state)
+
+
+def _version_text(one: dict[str, Any]) -> str:
+    models, keys = (" ".join(name[:12] for name in one[kind]) for kind in ("models", "keys"))
+    notes = [f"repeats version {one['restores']}"] * (one["restores"] is not None) + ["live"] * one["live"]
+    counts = f"{one['partitions']} partition(s), {one['rows']} rows"
+    time = one["published"] or "time unknown"
+    return "  ".join([f"version {one['version']}", time, counts, f"model {models}", f"key {keys}", *notes])
 
 
 @key_app.command("new")
 def make_key(path: Annotated[Path, typer.Argument(help="File to write; only its owner can read it.")]) -> None:
-    """Write a fresh 256-bit draw key and tell its id."""
-    out.print(
-        f"{path}: key {new_key(path)}. Keep a copy where you keep secrets: without it nobody can protect these records alike."
-    )
+    """Write a new 256-bit draw key and print its id."""
+    from tasks.production.draw_key import new_key
+
+    typer.echo(f"{path}: key {new_key(path)}. Keep a copy with your secrets: without it the same donors cannot be drawn again.")
 
 
 @key_app.command("id")
-def tell_key(key_file: KeyFile = None) -> None:
-    """Tell the id of the draw key in use."""
-    out.print(key_id(find_key(key_file, os.environ)))
+def print_key_id(key_file: KeyFile = None) -> None:
+    """Print the draw key's id."""
+    from pass_core.channel.draws import key_id
+    from tasks.production.draw_key import find_key
+
+    typer.echo(key_id(find_key(key_file, os.environ)))
 
 
-@pool_app.command("withdraw")
+@donors_app.command("withdraw")
 def withdraw_donors(
-    ids: Annotated[list[str], typer.Argument(help="Ids of the donors' records (or of persons, with --person).")],
+    ids: Annotated[list[str], typer.Argument(help="Ids of donors' records (or persons).", show_default=False)],
     dataset: Dataset,
-    to: Annotated[Path, typer.Option("--to", help="Root of the new pool and models.")],
-    root: Root = DATA,
+    to: Annotated[Path, typer.Option("--to", help="Folder of the new pool and models.", metavar="DIR", show_default=False)],
+    *,
+    models: Models = Path("data"),
     params: Params = PARAMS,
-    person: Annotated[bool, typer.Option("--person", help="The ids are persons': all their records leave.")] = False,
-    targets: Annotated[list[str] | None, typer.Option("--target", help="Published lake to look through; repeatable.")] = None,
+    person: Annotated[bool, typer.Option("--person", help="Read IDS as persons: withdraw all their records.")] = False,
+    targets: Annotated[list[str] | None, typer.Option("--target", help="Protected lake to search; repeatable.")] = None,
     state: State = None,
 ) -> None:
-    """Make a pool and models without donors who leave, and list published partitions that show them."""
-    before, after = layout_at(root, raw_data_from_environment=False), layout_at(to, raw_data_from_environment=False)
+    """Remove donors and list the partitions that show them."""
+    from tasks.config import load_config
+    from tasks.production.receipts import Receipts
+    from tasks.production.withdrawal import withdraw
+    from tasks.running.layout import Layout
+
     section = load_config(params).with_names((dataset,), ()).dataset[dataset]
-    gone = withdraw(before, after, dataset, section, ids, "person" if person else "record")
-    out.print(f"{len(gone.donors)} donor(s) left; the new pool and {len(gone.models)} model(s) are below {to}.")
-    out.print(
-        "Next: audit them (pass-pipeline audit --root), then protect with this --root: only partitions below are drawn again."
-    )
+    gone = withdraw(Layout(models), Layout(to), dataset, section, ids, by="person" if person else "record")
+    typer.echo(f"{len(gone.donors)} donor(s) withdrawn; the new pool and {len(gone.models)} model(s) are in {to}.")
+    typer.echo(f"Next: audit them, then run `lake protect --models {to}`: it draws only the partitions below again.")
     for target in targets or []:
-        place = state or default_state(target)
-        manifest = open_target(target, place).current()
-        for name in Receipts(place / "receipts").showing(manifest, gone.pool, gone.donors) if manifest else []:
-            out.print(f"{target}: {name}")
+        opened = _open(target, state)
+        manifest = opened.current()
+        for name in Receipts(opened.state / "receipts").showing(manifest, gone.pool, gone.donors) if manifest else []:
+            typer.echo(f"{target}: {name}")

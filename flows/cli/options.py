@@ -1,58 +1,122 @@
-"""What the commands share: their options, the console, and running steps."""
+"""Options that several commands share. `--help` and shell completion import this, so heavy libraries stay inside functions."""
 
-import sys
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
-from rich.console import Console
 
-from flows.engines import EngineName, make_engine
-from tasks.config import load_config, parse_overrides
-from tasks.registry import find_step
-from tasks.running.progress import configure_logging, reporter
+from flows import EngineName
 
-out = Console(width=None if sys.stdout.isatty() else 140)  # tables keep their columns in a pipe or a log
+if TYPE_CHECKING:
+    from flows.engines import Engine
+    from tasks.config import Config
 
-EXIT_FAILED_AUDIT = 3
-PARAMS = Path("params.yaml")
-Dataset = Annotated[str, typer.Option("--dataset", help="Data set, a name from params.yaml.")]
-Method = Annotated[str, typer.Option("--method", help="Method, a name from params.yaml.")]
-Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project's.")]
+PARAMS, DATASET, METHOD = Path("params.yaml"), "synthetic_motion", "pass_substitution"
+StepName = Literal["generate", "ingest", "validate", "extract", "sample_pool", "train", "substitute", "audit", "report"]
+
+
+def complete_dataset(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of data sets for the shell: those of this installation and the sections of params.yaml."""
+    import yaml
+
+    import tasks.datasets
+    from pass_core import discovery
+
+    try:
+        sections = yaml.safe_load(Path(context.params.get("params") or PARAMS).read_text())["dataset"]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        sections = ()  # no file, or none that can be read: completion stays silent
+    return sorted(name for name in {*discovery.available(tasks.datasets), *map(str, sections)} if name.startswith(incomplete))
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Names of methods for the shell."""
+    import pass_core.methods
+    from pass_core import discovery
+
+    return [name for name in discovery.available(pass_core.methods) if name.startswith(incomplete)]
+
+
+Dataset = Annotated[str, typer.Option("--dataset", help="Data set: a name from params.yaml.", autocompletion=complete_dataset)]
+Method = Annotated[str, typer.Option("--method", help="Method: a name from params.yaml.", autocompletion=complete_method)]
+Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project root.")]
 Root = Annotated[Path | None, typer.Option("--root", help="Scratch folder of an in-process run.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Replace a parameter: train.epochs=5 (in-process).")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter: train.epochs=5.")]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option(
-        "--engine",
-        help="dvc (what has changed) or in-process (all, under --root). Default: dvc, unless --root or --set.",
-    ),
+    typer.Option("--engine", help="Run outdated stages (dvc) or all steps below --root. Default: dvc, unless --root or --set."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def engine_name(engine: EngineName | None, root: Path | None, settings: list[str] | None) -> EngineName:
-    """The engine asked for, or the one that the other options need."""
-    return engine or ("in-process" if root or settings else "dvc")
+Options = dict[str, tuple[Any, Any]]  # name -> option, default
+RUN: Options = {"engine": (EngineOption, None), "root": (Root, None), "params": (Params, PARAMS), "settings": (Settings, None)}
+RUN |= {"quiet": (Quiet, False)}
+ONE_RELEASE: Options = {"dataset": (Dataset, DATASET), "method": (Method, METHOD)}
 
 
-def run_steps(
-    names: list[str],
-    dataset: str,
-    method: str,
-    engine: EngineName,
-    root: Path | None,
+def taking(*groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of these groups, as keywords that it names or takes as `**given`."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        options = {name: option for group in groups for name, option in group.items()}
+        own = [one for name, one in inspect.signature(command).parameters.items() if name not in {*options, "given"}]
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+            for name, (option, default) in options.items()
+        ]
+        vars(command)["__signature__"] = inspect.Signature([*own, *shared])
+        return command
+
+    return decorated
+
+
+def read_config(params: Path, settings: list[str] | None) -> "Config":
+    """The parameter file with `--set` applied."""
+    from tasks.config import load_config, parse_overrides
+
+    return load_config(params, parse_overrides(settings or []))
+
+
+def check_before_run(
     params: Path,
+    datasets: list[str] | None,
+    methods: list[str] | None,
+    *,
+    engine: EngineName | None,
+    root: Path | None,
     settings: list[str] | None,
-    quiet: bool,
-) -> Path:
+    steps: Sequence[str] = get_args(StepName),
+) -> "tuple[Config, Engine]":
+    """The parameters and the engine of a run, once nothing is wrong that can be found before Prefect is imported.
+
+    Raises:
+        Exit: there are problems; each is printed as one line.
+    """
+    from flows.cli.config import stop_at
+    from tasks.preflight import check_run
+
+    name = engine or ("in-process" if root or settings else "dvc")
+    chosen: dict[str, Any] = {"datasets": datasets or (), "methods": methods or ()}
+    stop_at(check_run(params, settings or (), **chosen, engine=name, root=root, steps=steps))
+    from flows.engines import make_engine
+
+    config = read_config(params, settings)
+    config = config.with_names(tuple(datasets or config.datasets), tuple(methods or config.methods))
+    return config, make_engine(name, config, root, params.resolve().parent, overridden=bool(settings))
+
+
+def run_steps(*names: str, dataset: str, method: str, params: Path, quiet: bool, **given: Any) -> Path:
     """Runs steps one after the other and returns the root of their artefacts."""
+    _, engine = check_before_run(params, [dataset], [method], steps=names, **given)
+    from tasks.registry import find_step
+    from tasks.running.progress import configure_logging, reporter
+
     configure_logging(quiet)
-    config = load_config(params, parse_overrides(settings or [])).with_names((dataset,), (method,))
-    chosen = make_engine(engine, config, root, params.resolve().parent, overridden=bool(settings))
     with reporter(quiet) as progress:
-        for name in names:
-            found = find_step(name)
-            chosen.run(found, found.key(dataset, method), progress)
-    return chosen.root
+        for step in map(find_step, names):
+            engine.run(step, step.key(dataset, method), progress)
+    return engine.root

@@ -28,6 +28,8 @@ class NetworkConfig(OptimiserConfig):
     `start: originals` learns from originals first, for as many epochs, and goes on from there with what is released.
     """
 
+    epochs: int = 8
+    batch_size: int = 256
     network: NetworkKind = "auto"
     start: Start = "scratch"
 

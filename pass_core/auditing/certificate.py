@@ -1,4 +1,4 @@
-"""How much any donor, and any two records, can differ in what they tell of an attribute."""
+"""How much any donor, and any two records, can differ in what they reveal about an attribute."""
 
 import math
 
@@ -34,7 +34,7 @@ def donor_leakage(joint: DoubleArray) -> DonorLeakage:
 
 
 def rare_donors(joint: DoubleArray) -> np.ndarray:
-    """(pool,) 1.0 for donors that tell more than all but 1 % of the releases do."""
+    """(pool,) 1.0 for donors that reveal more than 99 % of the releases do."""
     divergence, shown = donor_divergence(joint), joint.sum(axis=0)
     return (divergence > _mass_quantile(divergence, shown, 1 - RARE)).astype(np.float64)
 
@@ -45,7 +45,7 @@ def certify(joint: DoubleArray, inferred: DoubleArray, rarely: DoubleArray, rng:
     Args:
         joint: (classes, pool) P(A=a, X'=d) over the training records.
         inferred: (m, classes) E over x' of P(A|x') for every test record.
-        rarely: (m,) probability that a test record meets a donor of `rare_donors`.
+        rarely: (m,) probability that a test record gets a donor of `rare_donors`.
     """
     prior, shown = joint.sum(axis=1, keepdims=True), joint.sum(axis=0)
     divergence = donor_divergence(joint)
@@ -56,13 +56,13 @@ def certify(joint: DoubleArray, inferred: DoubleArray, rarely: DoubleArray, rng:
     delta = float(np.ptp(inferred[:, 0])) if binary else 0.5 * float(pdist(inferred[rows], "cityblock").max(initial=0.0))
     gamma = float(divergence.max())
     return Certificate(
-        gamma,
-        math.sqrt(2 * gamma),
-        2 * float(distance.max()),
-        delta,
-        usual,
-        math.sqrt(2 * usual) + float(np.sort(rarely)[-2:].sum()),
-        len(rows),
+        gamma=gamma,
+        pinsker=math.sqrt(2 * gamma),
+        twice_distance=2 * float(distance.max()),
+        delta=delta,
+        robust_gamma=usual,
+        robust_bound=math.sqrt(2 * usual) + float(np.sort(rarely)[-2:].sum()),
+        records=len(rows),
     )
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 from pass_core.attacks._flat import flat_features
 from pass_core.auditing.findings import Check, Drift
-from pass_core.auditing.thresholds import Thresholds
+from pass_core.auditing.thresholds import Limit, Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray
@@ -120,7 +120,10 @@ def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[
 
 
 def _described(name: str, told: NullComparison, p_value: float, unit: str, units: int) -> Drift:
-    return Drift(name, told.found, told.mean, told.deviation, p_value, told.excess, unit, units)
+    return Drift(
+        name=name, found=told.found, null_mean=told.mean, null_deviation=told.deviation,
+        p_value=p_value, excess=told.excess, unit=unit, units=units,
+    )  # fmt: skip
 
 
 def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -201,6 +204,6 @@ def judge_drift(drifts: Sequence[Drift], thresholds: Thresholds) -> tuple[Check,
             f"{drift.units} {drift.unit}s); at most {limit.value:g} above chance allowed"
         )
         passed = likely or drift.excess <= limit.value
-        reason = f"{limit.reason} {significance.reason}"
-        checks.append(Check(drift.name, "new records", drift.excess, limit.value, passed, sentence, reason))
+        both = Limit(limit.value, f"{limit.reason} {significance.reason}")
+        checks.append(Check.of(drift.name, both, "new records", found=drift.excess, passed=passed, sentence=sentence))
     return tuple(checks)

@@ -30,7 +30,7 @@ MOST_COMBINATIONS = 256  # of a private and a known class: what an attacker who 
 
 @dataclass(frozen=True, slots=True)
 class ExactPass:
-    """What two passes through the channel tell: over the training records, then over the test records."""
+    """The result of two passes through the channel: over the training records, then over the test records."""
 
     law: ChannelLaw  # of the test records
     hits: Mapping[str, DoubleArray]  # attribute -> (m,) probability that the rule learnt on train is right
@@ -39,10 +39,21 @@ class ExactPass:
     rows: IntArray  # which are these test records
 
 
-def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
-    """Private attributes with what an attacker may know beside the release, where it does not settle the matter alone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What an analysis may use: the subject, and the results of the attacks on its attributes."""
 
-    A column that left with the release may settle it: that is the release's doing.
+    subject: Subject
+    depth: Depth
+    rng_for: RngFor  # a generator per label, so that one analysis changes no other's draws
+    attacked: tuple[Attacked, ...] = ()
+    passed: ExactPass | None = None  # None without a pool
+
+
+def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
+    """Private attributes with what an attacker may know beside the release, unless that alone determines the attribute.
+
+    A column published with the release may determine it: then the release is to blame.
     """
     pairs = []
     released = [one.attribute for one in subject.columns]
@@ -115,52 +126,53 @@ def _null_sums(subject: Subject, substitution: Substitution, depth: Depth, rng_f
 
 
 def information(
-    subject: Subject,
-    passed: ExactPass,
-    attribute: Attribute,
-    depth: Depth,
-    rng: np.random.Generator,
-    known: Attribute | None = None,
+    audited: Audited, attribute: Attribute, rng: np.random.Generator, known: Attribute | None = None
 ) -> tuple[Information, dict[int, Information]]:
-    """I(X';A), or I(X';A|known) and its part within every known class, each beside its null; I(X',K;A) of a released column K."""
-    rows, test = passed.rows, subject.test
+    """I(X';A), or I(X';A|known) and its part within every known class, beside its null; of a published column I(X',K;A)."""
+    subject, test, passed = audited.subject, audited.subject.test, audited.passed
+    assert passed is not None  # noqa: S101 (only called with a pool)
+    rows = passed.rows
     labels = subject.labels("test", attribute.name)[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful") if a.name != attribute.name]
     side = None if known is None else subject.labels("test", known.name)[rows]
     released = known is not None and known.name in {one.attribute.name for one in subject.columns}
-    # What an attacker knows anyway is given; what the release itself carries may tell by its values alone, and is not.
+    # What an attacker knows anyway is given; the values of a published column may reveal something alone, and are not.
     kept = useful if side is None or released else [*useful, side]
     units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
-    whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side, released)
+    whole, each = compare_with_null(passed.sums, labels, units, rng, audited.depth.permutations, side, released)
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
 
 
 def described(comparison: NullComparison, units: Units) -> Information:
     """A comparison as it is written down."""
     return Information(
-        comparison.found,
-        comparison.mean,
-        comparison.deviation,
-        comparison.p_value,
-        comparison.excess,
-        units.name,
-        units.number,
+        found=comparison.found,
+        null_mean=comparison.mean,
+        null_deviation=comparison.deviation,
+        p_value=comparison.p_value,
+        excess=comparison.excess,
+        unit=units.name,
+        units=units.number,
     )
 
 
-def exact_findings(
-    subject: Subject, substitution: Substitution, passed: ExactPass, attacked: Attacked, depth: Depth, rng_for: RngFor
-) -> ExactFindings:
-    """The exact attacker's figures of one attribute."""
-    attribute, scoring = attacked.attribute, attacked.scoring
-    train, test = substitution.train_law.joint[attribute.name], passed.law.joint[attribute.name]
-    hits = passed.hits[attribute.name]
+def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None:
+    """The exact attacker's figures of one attribute; None without a pool."""
+    passed, substitution = audited.passed, audited.subject.substitution
+    if passed is None or substitution is None:
+        return None
+    name, scoring, rng_for = attacked.attribute.name, attacked.scoring, audited.rng_for
+    train, test = substitution.train_law.joint[name], passed.law.joint[name]
+    hits = passed.hits[name]
     plug_in = plug_in_accuracy(test)
-    bound = min(1.0, plug_in + _deviation_bound(subject.test.persons))
+    bound = min(1.0, plug_in + _deviation_bound(audited.subject.test.persons))
     unprotected = float(scoring.control.mean())
     priors = test.sum(axis=1, keepdims=True)
     present = priors[:, 0] > 0
-    rng = rng_for("certificate", attribute.name)
+    certificate = None
+    if attacked.attribute.role == "private":
+        inferred, rarely = passed.law.readouts[f"inferred {name}"], passed.law.readouts[f"rare {name}"][:, 0]
+        certificate = certify(train, inferred, rarely, rng_for("certificate", name))
     return ExactFindings(
         rule=scoring.nag(hits),
         plug_in=nag(plug_in, scoring.majority, unprotected),
@@ -169,16 +181,9 @@ def exact_findings(
         plug_in_accuracy=plug_in,
         bound_accuracy=bound,
         balanced_plug_in_accuracy=plug_in_accuracy(test[present] / priors[present] / present.sum()),
-        information=information(subject, passed, attribute, depth, rng_for("null", attribute.name))[0],
+        information=information(audited, attacked.attribute, rng_for("null", name))[0],
         leakage=donor_leakage(train),
-        certificate=certify(
-            train,
-            passed.law.readouts[f"inferred {attribute.name}"],
-            passed.law.readouts[f"rare {attribute.name}"][:, 0],
-            rng,
-        )
-        if attribute.role == "private"
-        else None,
+        certificate=certificate,
     )
 
 

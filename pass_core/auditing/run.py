@@ -4,16 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from pass_core.auditing.donor_exposure import find_donors
-from pass_core.auditing.exact_attacker import ExactPass, exact_findings, pass_exactly
-from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Replay
-from pass_core.auditing.linkage import find_linkage
-from pass_core.auditing.membership import find_membership
+from pass_core.auditing.analyses.base import every_analysis
+from pass_core.auditing.analyses.seed_replay import Replay
+from pass_core.auditing.exact_attacker import Audited, ExactPass, exact_findings, pass_exactly
+from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings, Check
 from pass_core.auditing.side_information import find_conditional
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.auditing.trained_attacks import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
-from pass_core.auditing.unseen_people import find_strangers
 from pass_core.auditing.verdict import judge
 from pass_core.data import DoubleArray
 from pass_core.errors import AuditError
@@ -41,32 +39,27 @@ def run_audit(
     on_attack: OnAttack,
     replay: Replay | None = None,
 ) -> AuditFindings:
-    """Attacks every attribute with every attack, on originals (the control) and on what was released; then judges.
+    """Attacks every attribute with every attack, on originals (the control) and on the release; then analyses and judges.
 
     Args:
         rng_for: a generator for labels, so that adding an attack changes no other attack's draws.
-        on_attack: told the name of the running attack and its finished epochs.
-        replay: whether the draws could be made again; found by those who know how they were drawn.
+        on_attack: called with the name of the running attack or analysis, and its finished epochs.
+        replay: whether the draws can be repeated; found by the caller, who knows how they were drawn.
     """
     if all(named.attack.needs_pool for named in attacks):
         raise AuditError("an audit needs an attack that can also be tried on originals: name some under audit.attacks")
     attacked = tuple(attack_attribute(subject, a, attacks, rng_for, on_attack) for a in subject.attributes)
-
-    def tell(part: str) -> None:
-        on_attack(part, Epoch(1, 1, {}))
-
     passed = None if subject.substitution is None else pass_exactly(subject, subject.substitution, depth, rng_for)
+    audited = Audited(subject=subject, attacked=attacked, passed=passed, depth=depth, rng_for=rng_for)
     rows = []
     for one in attacked:
-        tell(f"{one.attribute.name}: exact attacker and subgroups")
-        rows.append(_attribute(subject, passed, one, depth, rng_for))
-    tell("linkage")
-    linkage = find_linkage(subject, depth, rng_for)
-    tell("membership")
-    membership = find_membership(subject, rng_for)
-    tell("strangers")
-    strangers = find_strangers(subject, passed, attacked, depth, rng_for)
-    checks = judge(rows, linkage, membership, strangers, replay, thresholds)
+        on_attack(f"{one.attribute.name}: exact attacker and subgroups", Epoch(1, 1, {}))
+        rows.append(_attribute(audited, one))
+    found = {}
+    for analysis in every_analysis():
+        on_attack(analysis.key, Epoch(1, 1, {}))
+        found[analysis.key] = replay if analysis.finding is Replay else analysis.find(audited)
+    checks = judge(rows, found, thresholds)
     reasons = tuple(check.sentence for check in checks if not check.passed)
     return AuditFindings(
         verdict="fail" if reasons else "pass",
@@ -75,21 +68,15 @@ def run_audit(
         mnag=_mean_nag(subject, attacked),
         attributes=tuple(_judged(row, checks) for row in rows),
         channel=_channel(subject, passed),
-        linkage=linkage,
-        membership=membership,
-        strangers=strangers,
-        donors=find_donors(subject, None if subject.substitution is None else subject.substitution.drawn_train),
-        replay=replay,
+        analyses=found,
         not_promised=NOT_PROMISED,
     )
 
 
-def _attribute(subject: Subject, passed: ExactPass | None, one: Attacked, depth: Depth, rng_for: RngFor) -> AttributeFindings:
-    attribute, scoring = one.attribute, one.scoring
-    exact = None
-    if passed is not None and subject.substitution is not None:
-        exact = exact_findings(subject, subject.substitution, passed, one, depth, rng_for)
-    subgroups, side_information = find_conditional(subject, passed, one, depth, rng_for)
+def _attribute(audited: Audited, one: Attacked) -> AttributeFindings:
+    attribute, scoring, subject = one.attribute, one.scoring, audited.subject
+    exact = exact_findings(audited, one)
+    subgroups, side_information = find_conditional(audited, one)
     worst = max(one.findings, key=lambda found: found.accuracy.value)
     beaten = exact is not None and attribute.role == "private" and exact.rule_accuracy.value > worst.accuracy.value
     return AttributeFindings(

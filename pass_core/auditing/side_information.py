@@ -6,11 +6,10 @@ import numpy as np
 
 from pass_core.attacks import logistic_regression
 from pass_core.attacks.base import AttackTask
-from pass_core.auditing.exact_attacker import ExactPass, information, known_pairs
+from pass_core.auditing.exact_attacker import Audited, information, known_pairs
 from pass_core.auditing.findings import Information, SideInformation, Subgroup
 from pass_core.auditing.subject import ReleasedColumn, Subject
-from pass_core.auditing.thresholds import Depth
-from pass_core.auditing.trained_attacks import Attacked, RngFor
+from pass_core.auditing.trained_attacks import Attacked
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring, hits_of, majority_class
@@ -18,11 +17,9 @@ from pass_core.statistics.nag import Scoring, hits_of, majority_class
 MOST_SUBGROUPS = 20  # classes of an attribute that subgroups are made of; identities make none
 
 
-def find_conditional(
-    subject: Subject, passed: ExactPass | None, attacked: Attacked, depth: Depth, rng_for: RngFor
-) -> tuple[tuple[Subgroup, ...], tuple[SideInformation, ...]]:
-    """What the classes of every other attribute change for this one."""
-    attribute = attacked.attribute
+def find_conditional(audited: Audited, attacked: Attacked) -> tuple[tuple[Subgroup, ...], tuple[SideInformation, ...]]:
+    """How the classes of every other attribute change the figures of this one."""
+    subject, attribute = audited.subject, attacked.attribute
     pairs = {known.name for private, known in known_pairs(subject) if private.name == attribute.name}
     columns = {one.attribute.name: one for one in subject.columns}
     subgroups: list[Subgroup] = []
@@ -30,35 +27,33 @@ def find_conditional(
     for known in subject.known():
         if known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
             continue
-        hits, whole, each = (
-            _knowing(subject, passed, attacked, known, depth, rng_for) if known.name in pairs else (None, None, {})
-        )
+        hits, whole, each = _knowing(audited, attacked, known) if known.name in pairs else (None, None, {})
         if hits is not None and known.name in columns:
             side.append(_beside(subject, attacked, columns[known.name], hits, whole))
         elif hits is not None:
             side.append(_side_information(subject, attacked, known, hits, whole))
         if known.n_classes <= MOST_SUBGROUPS:
-            subgroups += _subgroups(subject, attacked, known, None if passed is None else hits, each, depth)
+            subgroups += _subgroups(audited, attacked, known, None if audited.passed is None else hits, each)
     return tuple(subgroups), tuple(side)
 
 
 def _knowing(
-    subject: Subject, passed: ExactPass | None, attacked: Attacked, known: Attribute, depth: Depth, rng_for: RngFor
+    audited: Audited, attacked: Attacked, known: Attribute
 ) -> tuple[DoubleArray, Information | None, Mapping[int, Information]]:
-    """Where an attacker is right who learns a rule for every known class: the exact one, or a linear one without a pool."""
-    attribute = attacked.attribute
-    if passed is not None:
-        told, each = information(subject, passed, attribute, depth, rng_for("null", attribute.name, known.name), known)
-        return passed.known_hits[attribute.name, known.name], told, each
+    """Hits of an attacker who learns a rule for every known class: the exact one, or a linear one without a pool."""
+    subject, attribute, rng_for = audited.subject, attacked.attribute, audited.rng_for
+    if audited.passed is not None:
+        whole, each = information(audited, attribute, rng_for("null", attribute.name, known.name), known)
+        return audited.passed.known_hits[attribute.name, known.name], whole, each
     rng = rng_for("knowing", attribute.name, known.name)
-    released, test = subject.released_train(0), subject.released_test
-    return _linear_hits(subject, attribute, known, released, test, rng), None, {}
+    return _linear_hits(subject, attribute, known, subject.released_train(0), rng), None, {}
 
 
 def _linear_hits(
-    subject: Subject, attribute: Attribute, known: Attribute, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
+    subject: Subject, attribute: Attribute, known: Attribute, train: np.ndarray, rng: np.random.Generator
 ) -> DoubleArray:
     """Hits of one logistic regression per known class."""
+    test = subject.released_test
     hits: DoubleArray = np.zeros(len(test))
     labels, side = subject.labels("train", attribute.name), subject.labels("train", known.name)
     test_side, test_labels = subject.labels("test", known.name), subject.labels("test", attribute.name)
@@ -86,27 +81,30 @@ def _guess_knowing(subject: Subject, attribute: Attribute, known: Attribute) -> 
 
 
 def _side_information(
-    subject: Subject, attacked: Attacked, known: Attribute, hits: DoubleArray, told: Information | None
+    subject: Subject, attacked: Attacked, known: Attribute, hits: DoubleArray, whole: Information | None
 ) -> SideInformation:
     labels, side = attacked.scoring.labels, subject.labels("test", known.name)
     guessed = (_guess_knowing(subject, attacked.attribute, known)[side] == labels).astype(np.float64)
     accuracy = attacked.scoring.accuracy(hits)
-    return SideInformation(known.name, False, float(guessed.mean()), accuracy, _gain(attacked.scoring, hits, guessed), told)
+    gain = _gain(attacked.scoring, hits, guessed)
+    return SideInformation(
+        known=known.name, released=False, guess=float(guessed.mean()), accuracy=accuracy, nag=gain, information=whole
+    )
 
 
 def _beside(
-    subject: Subject, attacked: Attacked, column: ReleasedColumn, hits: DoubleArray, told: Information | None
+    subject: Subject, attacked: Attacked, column: ReleasedColumn, hits: DoubleArray, whole: Information | None
 ) -> SideInformation:
-    """A column that left with the record: the worse of what its very value tells alone and what both tell together."""
+    """A column published with the record: the worse of what its value reveals alone and what both reveal together."""
     attribute, scoring = attacked.attribute, attacked.scoring
     alone = _lookup_hits(column, subject.labels("train", attribute.name), scoring)
     worse = alone if alone.mean() > hits.mean() else hits
-    name = column.attribute.name
-    return SideInformation(name, True, float(alone.mean()), scoring.accuracy(worse), scoring.nag(worse), told)
+    accuracy, nag, name = scoring.accuracy(worse), scoring.nag(worse), column.attribute.name
+    return SideInformation(known=name, released=True, guess=float(alone.mean()), accuracy=accuracy, nag=nag, information=whole)
 
 
 def _lookup_hits(column: ReleasedColumn, labels: IntArray, scoring: Scoring) -> DoubleArray:
-    """Hits of who guesses the commonest class among training records of the same value, of a new value the commonest of all."""
+    """Hits of guessing the commonest class among training records of the same value; for a new value, the commonest of all."""
     n_values = int(max(column.train_values.max(), column.test_values.max())) + 1
     counts = np.zeros((n_values, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(counts, (column.train_values, labels), 1)
@@ -127,25 +125,28 @@ def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate
 
 
 def _subgroups(
-    subject: Subject,
+    audited: Audited,
     attacked: Attacked,
     known: Attribute,
     exact_hits: DoubleArray | None,
-    told: Mapping[int, Information],
-    depth: Depth,
+    each: Mapping[int, Information],
 ) -> list[Subgroup]:
+    subject = audited.subject
     guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)
     found = []
     for label in range(known.n_classes):
         rows = np.flatnonzero(side == label)
-        if len(rows) < depth.subgroup_records:
+        if len(rows) < audited.depth.subgroup_records:
             continue
         labels = attacked.scoring.labels[rows]
         scoring = Scoring(
             labels, Blocks.of(subject.dependent()[rows], labels), int(guesses[label]), attacked.scoring.control[rows]
         )
-        figures = _subgroup_nags(attacked, scoring, rows, exact_hits)
-        found.append(Subgroup(known.name, label, len(rows), *figures[:2], told.get(label), figures[2]))
+        nag, exact_nag, downstream = _subgroup_nags(attacked, scoring, rows, exact_hits)
+        found.append(Subgroup(
+            attribute=known.name, label=label, records=len(rows), nag=nag, exact_nag=exact_nag, information=each.get(label),
+            trained_on_released=downstream,
+        ))  # fmt: skip
     return found
 
 
@@ -156,7 +157,7 @@ def _subgroup_nags(
     if float(scoring.control.mean()) <= scoring.majority:
         return None, None, None
     private = attacked.attribute.role == "private"
-    # An attack may find only here what it was made for; utility is that of one model, whichever subgroup it meets.
+    # An attack may succeed only in here; utility is that of one model, whichever subgroup it is used on.
     counts = attacked.strongest(rows if private else None)
     return (
         scoring.nag(attacked.hits[counts][rows]),

@@ -1,67 +1,108 @@
-"""What is audited: originals, what was released for them, and the means to ask for more releases."""
+"""What an audit examines: original records, what was released for them, and a way to release them again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from pass_core.attacks.base import Adversary
-from pass_core.channel.joint_law import ChannelLaw
+from pass_core.channel.joint_law import ChannelLaw, channel_law
 from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, FloatArray, IntArray, Records, Role, combinations, with_role
 
 Split = Literal["train", "test"]
+MOST_CLASSES = 20  # of a released column
+MOST_COMBINATIONS = 256  # of a released column's classes with those of a private attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Records of a split, with what depends on what. Persons have the same numbers in both splits."""
+    """Records of a split with their dependencies. A person has the same number in both splits."""
 
     records: Records
     persons: IntArray  # (n,)
-    blocks: IntArray  # (n,) records with one number depend on each other
+    blocks: IntArray  # (n,) records of one block depend on each other
 
     def __len__(self) -> int:
         return len(self.records)
 
+    def subset(self, rows: IntArray) -> "Part":
+        """The records at these positions."""
+        return Part(self.records.subset(rows), self.persons[rows], self.blocks[rows])
 
-@dataclass(frozen=True, slots=True)
-class Substitution:
-    """What is known of a release that was drawn from a pool of donors."""
+    def with_labels(self, name: str, labels: IntArray) -> "Part":
+        """The same records with one more attribute."""
+        return replace(self, records=Records(self.records.features, {**self.records.labels, name: labels}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRelease:
+    """A release whose records were drawn from a pool of donors."""
 
     channel: Callable[[Split, IntArray], Channel]  # P(x'|x) for these rows of a split, as it was used for the release
     donor_features: FloatArray  # (pool, *shape)
-    donor_persons: IntArray  # (pool,) numbers as of the records; a person who is in neither split has another number
-    donor_rows: IntArray  # (pool,) the training record that a donor is, or -1
+    drawn_test: IntArray  # (m,) donors released for the test records
+    drawn_train: IntArray | None = None  # (n,) and for the training records; None: only test records were released
+    donor_persons: IntArray | None = None  # (pool,) numbers as in the parts; None: donors are in neither split
+    donor_rows: IntArray | None = None  # (pool,) a donor's row in train, or -1; None: donors are not in train
+    fresh_draws: int  # releases of the training records that attackers learn from
+    rng: np.random.Generator  # for the fresh draws
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRelease:
+    """A release of which only the records are known: made without a pool, or by somebody else."""
+
+    test: tuple[FloatArray, ...]  # each (m, *shape): the release, then further releases of the same records
+    train: Callable[[int], FloatArray]  # draw number -> (n, *shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitution:
+    """A drawn release with its donors identified and its exact law."""
+
+    channel: Callable[[Split, IntArray], Channel]  # P(x'|x) for these rows of a split, as it was used for the release
+    donor_features: FloatArray  # (pool, *shape)
+    donor_persons: IntArray  # (pool,) numbers as in the parts; a person who is in neither split has another number
+    donor_rows: IntArray  # (pool,) a donor's row in train, or -1
     train_law: ChannelLaw  # with the draws that attackers learn from
     drawn: IntArray  # (m,) donors released for the test records,
     drawn_train: IntArray  # (n,) and for the training records
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """A column released beside the payload, each distinct value replaced by its rank."""
+
+    train: IntArray  # (n,)
+    test: IntArray  # (m,) ranks as in train
+    ordered: bool  # whether the order of the values has a meaning
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasedColumn:
-    """A column that left beside the payload, so that every attacker knows it."""
+    """A column released beside the payload: every attacker knows it."""
 
     attribute: Attribute  # its values in few classes; the records hold the labels under its name
     train_values: IntArray  # (n,) a number for every value itself, the same in both splits
     test_values: IntArray  # (m,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Everything an audit needs to know."""
+    """Everything an audit needs; `make_subject` builds it."""
 
     attributes: tuple[Attribute, ...]
     train: Part
     test: Part
     released_test: FloatArray  # (m, *shape), row i released for test record i
     released_train: Callable[[int], FloatArray]  # draw number -> (n, *shape)
-    substitution: Substitution | None  # None for methods without a pool, and for other people's releases
+    substitution: Substitution | None = None  # None for methods without a pool, and for other people's releases
     learnt_from: IntArray | None = None  # rows of train that the protector learnt from; None: unknown
-    own_adversaries: Mapping[str, Adversary] = field(default_factory=dict)  # attribute -> whom the protector was trained against
-    combines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attribute -> those whose combination it is
-    columns: tuple[ReleasedColumn, ...] = ()  # that left beside the payload
+    own_adversaries: Mapping[str, Adversary] = field(default_factory=dict)  # attribute -> the adversary it was trained against
+    combines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # combined attribute -> the attributes it combines
+    columns: tuple[ReleasedColumn, ...] = ()  # released beside the payload
     repeated_test: tuple[FloatArray, ...] = ()  # further releases of the test records, where they were released several times
 
     def labels(self, split: Split, name: str) -> IntArray:
@@ -69,28 +110,120 @@ class Subject:
         return (self.train if split == "train" else self.test).records.labels[name]
 
     def known(self) -> tuple[Attribute, ...]:
-        """What an attacker may know of a record beside its payload: other attributes, and the columns that left with it."""
+        """What an attacker may know of a record beside its payload: other attributes, and the columns released with it."""
         return (*(a for a in self.attributes if a.name not in self.combines), *(one.attribute for one in self.columns))
 
     def dependent(self) -> IntArray:
-        """(m,) test records with one number depend on each other: those of one recording; of a stranger, all of the person's.
+        """(m,) test records with one number depend on each other: records of one block; all records of a stranger.
 
-        Whoever was met in training is given; a stranger is drawn, and is read well or badly in all records alike.
+        A person seen in training is fixed. A stranger is a random draw: attacks succeed or fail on all of their records alike.
         """
         met = np.isin(self.test.persons, self.train.persons)
         return np.where(met, self.test.blocks, self.test.blocks.max(initial=0) + 1 + self.test.persons)
 
     def single(self, role: Role) -> tuple[Attribute, ...]:
-        """The attributes of a role that are no combinations."""
+        """The attributes of a role that are not combinations."""
         return tuple(a for a in with_role(self.attributes, role) if a.name not in self.combines)
+
+
+def make_subject(
+    *,
+    attributes: tuple[Attribute, ...],
+    train: Part,
+    test: Part,
+    release: DrawnRelease | MadeRelease,
+    columns: Mapping[str, ColumnValues] | None = None,
+    learnt_from: IntArray | None = None,
+    own_adversaries: Mapping[str, Adversary] | None = None,
+    combine_private: bool = True,
+) -> Subject:
+    """The subject of an audit, from arrays.
+
+    Args:
+        train: records that attackers learn from.
+        test: records that attackers are scored on.
+        columns: released beside the payload; a column named like an attribute is renamed to `released …`.
+        learnt_from: rows of train that the protector learnt from; None: unknown.
+        own_adversaries: attribute -> the adversary that the protector was trained against.
+        combine_private: whether the combination of the private attributes is attacked as one more.
+    """
+    combines: Mapping[str, tuple[str, ...]] = {}
+    if combine_private:
+        attributes, train_records, test_records, combines = with_combination(attributes, train.records, test.records)
+        train, test = replace(train, records=train_records), replace(test, records=test_records)
+    released = tuple(_released_column(name, values, attributes) for name, values in (columns or {}).items())
+    for column, classes in released:
+        name, n = column.attribute.name, len(train)
+        train, test = train.with_labels(name, classes[:n]), test.with_labels(name, classes[n:])
+    substitution = None
+    if isinstance(release, DrawnRelease):
+        substitution, release = _substitution(release, attributes, train, test)
+    return Subject(
+        attributes=attributes,
+        train=train,
+        test=test,
+        released_test=release.test[0],
+        released_train=release.train,
+        substitution=substitution,
+        learnt_from=learnt_from,
+        own_adversaries=own_adversaries or {},
+        combines=combines,
+        columns=tuple(column for column, _ in released),
+        repeated_test=release.test[1:],
+    )
+
+
+def _substitution(
+    release: DrawnRelease, attributes: tuple[Attribute, ...], train: Part, test: Part
+) -> tuple[Substitution, MadeRelease]:
+    donors, channel = release.donor_features, release.channel("train", np.arange(len(train)))
+    law = channel_law(channel, train.records.features, train.records.labels, attributes, release.rng, release.fresh_draws)
+    strangers = np.arange(len(donors)) + 1 + max(int(part.persons.max(initial=-1)) for part in (train, test))
+    substitution = Substitution(
+        channel=release.channel,
+        donor_features=donors,
+        donor_persons=strangers if release.donor_persons is None else release.donor_persons,
+        donor_rows=np.full(len(donors), -1) if release.donor_rows is None else release.donor_rows,
+        train_law=law,
+        drawn=release.drawn_test,
+        drawn_train=law.draws[0] if release.drawn_train is None else release.drawn_train,
+    )
+    return substitution, MadeRelease((donors[release.drawn_test],), lambda draw: donors[law.draws[draw % release.fresh_draws]])
+
+
+def _released_column(name: str, values: ColumnValues, attributes: tuple[Attribute, ...]) -> tuple[ReleasedColumn, IntArray]:
+    """The column, and the classes of its values for the records of train and then of test."""
+    largest = max((a.n_classes for a in with_role(attributes, "private")), default=1)
+    classes = few_classes(values, at_most=int(np.clip(MOST_COMBINATIONS // largest, 2, MOST_CLASSES)))
+    shown = tuple(str(k + 1) for k in range(int(classes.max(initial=0)) + 1))
+    taken = any(a.name == name for a in attributes)
+    return ReleasedColumn(Attribute(f"released {name}" if taken else name, shown, "general"), values.train, values.test), classes
+
+
+def few_classes(values: ColumnValues, at_most: int) -> IntArray:
+    """Values of train and then of test in at most so many classes: themselves where they are few; else ranges of equally many
+    training records where they are ordered; else the most common ones and the rest."""
+    every = np.concatenate([values.train, values.test])
+    n_values = int(every.max(initial=-1)) + 1
+    if n_values <= at_most:
+        return every
+    if values.ordered:
+        inner = np.quantile(values.train, np.linspace(0, 1, at_most + 1)[1:-1])
+        class_of_value = np.searchsorted(inner, np.arange(n_values), side="right")
+    else:
+        commonest = np.argsort(-np.bincount(values.train, minlength=n_values), kind="stable")[: at_most - 1]
+        class_of_value = np.full(n_values, at_most - 1)
+        class_of_value[commonest] = np.arange(at_most - 1)
+    classes: IntArray = class_of_value[every].astype(np.int64)
+    return classes
 
 
 def with_combination(
     attributes: tuple[Attribute, ...], train: Records, test: Records
 ) -> tuple[tuple[Attribute, ...], Records, Records, dict[str, tuple[str, ...]]]:
-    """The same with the combination of the private attributes as one more: each can be hidden alone and both together leak.
+    """The same with the combination of the private attributes as one more: each can be hidden alone while both together leak.
 
-    A combination that one of them determines already is left out.
+    A combination that one of them already determines is left out.
     """
     private = with_role(attributes, "private")
     names = tuple(a.name for a in private)

@@ -32,10 +32,12 @@ class Thresholds:
         "counts. Smaller leaks are found by information. A hundred test recordings cannot show a smaller limit; lower it with "
         "more.",
     )
-    useful_nag_at_least: Limit = Limit(0.90, "A downstream model keeps nine tenths of what the attribute offered.")
+    useful_nag_at_least: Limit = Limit(
+        0.90, "A downstream model keeps nine tenths of what the attribute offered; the near end of the interval counts."
+    )
     information_excess_at_most: Limit = Limit(
         0.00002,
-        "Nats above what chance gives on as many records. Ten thousand records of one person then tell at most 0.2 nats "
+        "Nats above what chance gives on as many records: ten thousand records of one person then tell at most 0.2 nats "
         "together. Accuracy cannot see leaks this small; information can.",
     )
     significance: Limit = Limit(
@@ -50,7 +52,7 @@ class Thresholds:
         "traced to its original; failed when the whole interval lies above.",
     )
     replayed_seeds_at_most: Limit = Limit(
-        0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
+        0.0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
     )
     feature_drift_at_most: Limit = Limit(
         0.10,

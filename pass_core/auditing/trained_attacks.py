@@ -1,4 +1,4 @@
-"""Every attribute under every attack: on originals, which is the control, and on what was released."""
+"""Every attribute under every attack: on originals, which is the control, and on the release."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class NamedAttack:
     config: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attacked:
     """An attribute after all attacks."""
 
@@ -36,9 +36,9 @@ class Attacked:
     scoring: Scoring
     control: str  # the attack that is best on originals
     findings: tuple[AttackFindings, ...]
-    hits: dict[str, DoubleArray]  # attack -> (m,) 1 where it is right on what was released
-    unfinetuned: Estimate  # NAG of the control, learnt on originals, on what was released
-    downstream: DoubleArray  # (m,) 1 where the best model learnt and tried on what was released is right on originals
+    hits: dict[str, DoubleArray]  # attack -> (m,) 1 where it is right on the release
+    unfinetuned: Estimate  # NAG on the release of the control, which was trained on originals
+    downstream: DoubleArray  # (m,) 1 where the best model trained and tried on the release is right on originals
     own_adversary: Estimate | None
 
     def strongest(self, rows: IntArray | None = None) -> str:
@@ -50,68 +50,54 @@ def attack_attribute(
     subject: Subject, attribute: Attribute, attacks: tuple[NamedAttack, ...], rng_for: RngFor, on_attack: OnAttack
 ) -> Attacked:
     """Runs all attacks on one attribute. Only which one counts as the worst is decided on test records."""
-    train_labels, labels = subject.labels("train", attribute.name), subject.labels("test", attribute.name)
+    train, test = subject.train.records, subject.test.records
+    train_labels, labels = train.labels[attribute.name], test.labels[attribute.name]
     if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
         raise AuditError(
-            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer: "
-            "nothing can be told apart; drop the attribute or split otherwise"
+            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer; "
+            "drop the attribute or split the data differently"
         )
-    originals = AttackTask(lambda _: subject.train.records.features, train_labels, attribute.n_classes)
-    released = AttackTask(
-        subject.released_train,
-        train_labels,
-        attribute.n_classes,
-        subject.train.records.features,
-        _donor_table(subject, attribute),
-    )
+    originals = AttackTask(lambda _: train.features, train_labels, attribute.n_classes)
+    pool = subject.substitution
+    donors = None if pool is None else DonorTable(pool.train_law.joint[attribute.name], pool.donor_features)
+    released = AttackTask(subject.released_train, train_labels, attribute.n_classes, train.features, donors)
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:
-        return named.attack.learn(
-            task,
-            named.config,
-            rng_for(stage, attribute.name, named.name),
-            lambda epoch: on_attack(f"{attribute.name} {stage}: {named.name}", epoch),
-        )
+        def on_epoch(epoch: Epoch) -> None:
+            on_attack(f"{attribute.name} {stage}: {named.name}", epoch)
 
-    usable = [a for a in attacks if subject.substitution is not None or not a.attack.needs_pool]
+        return named.attack.learn(task, named.config, rng_for(stage, attribute.name, named.name), on_epoch)
+
+    usable = [a for a in attacks if pool is not None or not a.attack.needs_pool]
     controls = {a.name: learn(a, originals, "unprotected") for a in usable if not a.attack.needs_pool}
     adversaries = {a.name: learn(a, released, "protected") for a in usable}
-    on_originals = {name: c.probabilities(subject.test.records.features) for name, c in controls.items()}
-    accuracies = {name: float(hits_of(told, labels).mean()) for name, told in on_originals.items()}
+    control_hits = {name: hits_of(c.probabilities(test.features), labels) for name, c in controls.items()}
+    accuracies = {name: float(hits.mean()) for name, hits in control_hits.items()}
     control = max(accuracies, key=lambda name: accuracies[name])
-    scoring = Scoring(
-        labels,
-        Blocks.of(subject.dependent(), labels),
-        majority_class(train_labels),
-        hits_of(on_originals[control], labels),
-    )
-    prior = class_shares(train_labels, attribute.n_classes)
+    blocks, guess = Blocks.of(subject.dependent(), labels), majority_class(train_labels)
+    scoring = Scoring(labels, blocks, guess, control_hits[control])
     if accuracies[control] <= scoring.majority:
         raise AuditError(
-            f"attribute {attribute.name!r}: expected an attack to tell it from originals, found accuracy "
+            f"attribute {attribute.name!r}: expected an attack to read it from originals, found accuracy "
             f"{accuracies[control]:.3f} with guessing at {scoring.majority:.3f}: NAG is undefined; train the attacks longer "
             "(audit.attacks) or drop the attribute"
         )
-    told = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
-    # Whoever builds on a release has nothing else to choose a model by; originals come only afterwards.
-    downstream = max(controls, key=lambda name: float(hits_of(told[name], labels).mean()))
+    prior = class_shares(train_labels, attribute.n_classes)
+    predicted = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
+    hits = {name: hits_of(p, labels) for name, p in predicted.items()}
+    # A user of the release can choose a model only by its results on the release, never on originals.
+    downstream = adversaries[max(controls, key=lambda name: float(hits[name].mean()))]
     own = subject.own_adversaries.get(attribute.name)
     return Attacked(
-        attribute,
-        scoring,
-        control,
-        tuple(_findings(name, p, scoring, prior, accuracies.get(name)) for name, p in told.items()),
-        {name: hits_of(p, labels) for name, p in told.items()},
-        scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels)),
-        hits_of(adversaries[downstream].probabilities(subject.test.records.features), labels),
-        None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels)),
+        attribute=attribute,
+        scoring=scoring,
+        control=control,
+        findings=tuple(_findings(name, p, scoring, prior, accuracies.get(name)) for name, p in predicted.items()),
+        hits=hits,
+        unfinetuned=scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels)),
+        downstream=hits_of(downstream.probabilities(test.features), labels),
+        own_adversary=None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels)),
     )
-
-
-def _donor_table(subject: Subject, attribute: Attribute) -> DonorTable | None:
-    if subject.substitution is None:
-        return None
-    return DonorTable(subject.substitution.train_law.joint[attribute.name], subject.substitution.donor_features)
 
 
 def _findings(
@@ -119,12 +105,12 @@ def _findings(
 ) -> AttackFindings:
     hits = hits_of(probabilities, scoring.labels)
     return AttackFindings(
-        name,
-        scoring.accuracy(hits),
-        scoring.nag(hits),
-        scoring.balanced_accuracy(hits),
-        scoring.auc(probabilities),
-        scoring.log_loss_gain(probabilities, prior),
-        unprotected,
-        scoring.gain_p_value(probabilities, prior),
+        name=name,
+        accuracy=scoring.accuracy(hits),
+        nag=scoring.nag(hits),
+        balanced_accuracy=scoring.balanced_accuracy(hits),
+        auc=scoring.auc(probabilities),
+        log_loss_gain=scoring.log_loss_gain(probabilities, prior),
+        unprotected_accuracy=unprotected,
+        gain_p_value=scoring.gain_p_value(probabilities, prior),
     )

@@ -20,6 +20,7 @@ Forbidden = Literal["none", "self", "same_person"]
 Cells = Mapping[tuple[int, ...], Fraction]  # a class of each attribute -> share of the donors
 
 ROUNDING = Fraction(1, 10**6)  # 1/3 written with seven digits is meant as a third
+DONORS = 1024  # by default
 LISTED = 20  # classes that a message lists
 
 
@@ -27,14 +28,14 @@ LISTED = 20  # classes that a message lists
 class PoolConfig:
     """How many training records become donors, drawn without replacement; which ones, and who may not meet whom."""
 
-    donors: int = 4096
+    donors: int | None = None  # null: 1024, or half of the training records where these are fewer than 2048
     forbid: Forbidden = "none"  # whom a record may not meet: itself, or anybody of its own person
     target: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # attribute -> class -> share; others share the rest
     stratify: tuple[str, ...] = ()  # attributes whose combinations of classes keep their share of the training records
     only: Mapping[str, str] = field(default_factory=dict)  # column -> class that every donor has, such as consent: "yes"
 
     def __post_init__(self) -> None:
-        if self.donors < 1:
+        if self.donors is not None and self.donors < 1:
             raise ConfigError(f"donors: expected at least 1, found {self.donors}")
         if self.target and self.stratify:
             raise ConfigError("target: expected without `stratify`: one gives shares, the other takes the data's; remove one")
@@ -70,17 +71,18 @@ def sample_pool(
         DataError: too few records for the pool or for a class, or a useful class without donor (L_U would be infinite).
     """
     allowed = _allowed(columns, n_records, config.only)
-    if config.donors > len(allowed):
+    n_donors = _pool_size(config, allowed)
+    if n_donors > len(allowed):
         barred = f", of {n_records}, that pool.only allows" if config.only else ""
-        raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {config.donors}")
+        raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {n_donors}; lower it")
     if config.target:
-        cells = _target_cells(columns, config)
+        cells = _target_cells(columns, config, n_donors)
         donors = _draw(columns, tuple(config.target), cells, allowed, config, rng)
     elif config.stratify:
         cells = _data_cells(columns, config.stratify, n_records)
         donors = _draw(columns, config.stratify, cells, allowed, config, rng)
     else:
-        donors = allowed[rng.choice(len(allowed), size=config.donors, replace=False)]
+        donors = allowed[rng.choice(len(allowed), size=n_donors, replace=False)]
     _check_useful(columns, useful, allowed, donors, config)
     return np.sort(donors)
 
@@ -104,14 +106,18 @@ def _allowed(columns: Mapping[str, Column], n_records: int, only: Mapping[str, s
     return np.flatnonzero(may).astype(np.int64)
 
 
-def _target_cells(columns: Mapping[str, Column], config: PoolConfig) -> Cells:
+def _pool_size(config: PoolConfig, allowed: IntArray) -> int:
+    return config.donors or max(1, min(DONORS, len(allowed) // 2))
+
+
+def _target_cells(columns: Mapping[str, Column], config: PoolConfig, n_donors: int) -> Cells:
     """Every combination of classes with the product of its shares: the attributes are independent in the pool."""
     shares = [_class_shares(_column(columns, name, "pool.target"), name, wanted) for name, wanted in config.target.items()]
     combinations = math.prod(len(wanted) for wanted in shares)
-    if combinations > config.donors:
+    if combinations > n_donors:
         raise ConfigError(
             f"pool.target: expected at least one donor for each of its {combinations} combinations of classes, found "
-            f"pool.donors: {config.donors}; raise it or name fewer attributes"
+            f"pool.donors: {n_donors}; raise it or name fewer attributes"
         )
     return {
         tuple(index for index, _ in cell): math.prod((share for _, share in cell), start=Fraction(1))
@@ -158,7 +164,7 @@ def _draw(
     found, cell_of = np.unique(stacked, axis=0, return_inverse=True)
     number = {tuple(cell): k for k, cell in enumerate(found.tolist())}
     drawn = []
-    for cell, wanted in zip(cells, apportion(cells.values(), config.donors, rng), strict=True):
+    for cell, wanted in zip(cells, apportion(cells.values(), _pool_size(config, allowed), rng), strict=True):
         members = allowed[cell_of.reshape(-1) == number.get(cell, -1)]
         if len(members) < wanted:
             classes = " and ".join(f"{name} {columns[name].shown[k]!r}" for name, k in zip(names, cell, strict=True))
@@ -183,7 +189,7 @@ def _check_useful(
         if len(missing):
             barred = len(np.setdiff1d(missing, labels[allowed]))
             raise DataError(
-                f"the pool of {config.donors} donors has none for {len(missing)} class(es) of useful attribute {name!r}: "
+                f"the pool of {len(donors)} donors has none for {len(missing)} class(es) of useful attribute {name!r}: "
                 + (f"pool.only allows no record of {barred} of them; widen it" if barred else advice)
             )
 

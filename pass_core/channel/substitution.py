@@ -1,7 +1,7 @@
 """The channel P(x'|x) over a finite pool of donors (PASS, ICML 2025, eq. 2)."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.channel.draws import inverse_cdf, uniform_words
+from pass_core.channel.draws import inverse_cdf, keyed_words, uniform_words
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import MethodError
 
@@ -119,6 +119,30 @@ class ExcludingChannel:
                 )
             np.divide(allowed, totals, out=allowed)
             yield rows, allowed
+
+
+def exclusion_among(names: Sequence[str], donors: Sequence[str]) -> Exclusion:
+    """Records and donors of one name may not meet."""
+    number = {name: k for k, name in enumerate(dict.fromkeys(donors))}
+    record_units = np.array([number.get(name, -1) for name in names], dtype=np.int64)  # -1: no donor has this name
+    return Exclusion(record_units, np.array([number[name] for name in donors], dtype=np.int64))
+
+
+def draw_donors(
+    channel: Channel,
+    features: FloatArray,
+    record_ids: Sequence[str],
+    *,
+    key: bytes,
+    scope: tuple[str, ...],
+    finished: Callable[[int], None] = lambda _: None,
+) -> IntArray:
+    """The donor of every record: a keyed function of its id and the scope; `finished` is called with how many are drawn."""
+    donors: IntArray = np.empty(len(features), dtype=np.int64)
+    for rows, probabilities in channel.blocks(features):
+        donors[rows] = inverse_cdf(probabilities, keyed_words(key, "draw", scope, record_ids[rows]))
+        finished(rows.stop)
+    return donors
 
 
 def draw_substitutes(channel: Channel, features: FloatArray, donor_features: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -1,17 +1,20 @@
 """What every obfuscation method keeps to; what learns (Method) and what was learnt (Fitted) are different types."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import pass_core.methods
+from pass_core import discovery
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import Channel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.training.context import TrainingContext
+from pass_core.training.held_out import hold_out
 from pass_core.training.loop import TrainConfig
 
 
@@ -75,3 +78,29 @@ class Method(Protocol):
 
     def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: Any) -> Fitted:
         """The fitted protector again, from what `state_dict` gave."""
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; an unknown one is a ConfigError that lists the known ones."""
+    method: Method = discovery.load(pass_core.methods, name).METHOD
+    return method
+
+
+def fit_method(
+    method: Method,
+    data: Records,
+    blocks: IntArray,
+    setting: ReleaseContext,
+    config: Any,
+    *,
+    training: TrainConfig,
+    rng_for: Callable[[str], np.random.Generator],
+    run: TrainingContext,
+) -> tuple[Fitted, IntArray]:
+    """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks.
+
+    The pipeline and the Python API both train here.
+    """
+    held_out = hold_out(blocks, training.validation_share, rng_for("validation"))
+    fitted = method.fit(data, setting, config, training, rng_for("fit"), replace(run, held_out=held_out))
+    return fitted, np.delete(np.arange(len(data)), held_out)

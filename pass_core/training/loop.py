@@ -20,7 +20,7 @@ class OptimiserConfig:
     """How long and how fast to learn; the paper's optimiser is AdamW with a cosine schedule to zero."""
 
     epochs: int
-    batch_size: int  # part of the objective, not only of speed: a larger batch keeps more general features
+    batch_size: int
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
 
@@ -40,6 +40,8 @@ class OptimiserConfig:
 class TrainConfig(OptimiserConfig):
     """How a protector learns: also from which records, and when to stop."""
 
+    epochs: int = 20
+    batch_size: int = 256  # part of the objective, not only of speed: a larger batch keeps more general features
     share: float = 1.0  # of the training records, in whole blocks, that protector and pool come from; attackers have them all
     validation_share: float = 0.1  # of those, held out to look at while training; never test records
     patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper

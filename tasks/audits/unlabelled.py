@@ -1,7 +1,7 @@
-"""The gate for records whose classes nobody knows: a labelled audit of the same protector, and checks that need no labels."""
+"""The audit of records without labels: relies on a labelled audit of the same protector and checks for drift from its records."""
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ import numpy as np
 from pass_core.auditing.drift import RECORDS, Side, find_drift, judge_drift
 from pass_core.auditing.findings import Check, Outcome, Unlabelled
 from pass_core.channel.pool import Forbidden
-from pass_core.channel.substitution import Channel
 from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
 from pass_core.randomness import stream
-from tasks.audits.document import amended, limits_of, read_audit
+from pass_core.storage.audits import Audit, amended, limits_of, read_audit
+from tasks.audits.release import channel_of
 from tasks.config import Config
 from tasks.lakes.new_records import read_new_records
 from tasks.release.protector import Protector, read_protector
@@ -27,12 +27,12 @@ from tasks.storage.files import digest, file_digest, read_json
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 LABELLED_AUDIT, VALID_DAYS = "labelled_audit", "valid_days"
-CHECKS = (LABELLED_AUDIT, VALID_DAYS)  # beside those of the thresholds
+CHECKS = (LABELLED_AUDIT, VALID_DAYS)  # in addition to those of the thresholds
 
 NOT_ATTACKED = (
     "Private attributes were not attacked on these records: they carry no labels.",
-    "What is said of attributes, linkage and donors was found on the labelled records of the audit that is relied on.",
-    "New records were only compared with those. A leak that shows in new records alone is seen if they drift, else not.",
+    "The findings about attributes, linkage and donors come from the labelled audit that this one relies on.",
+    "New records were only compared with its records. A leak in new records alone is found only if they drift.",
 )
 
 
@@ -40,48 +40,46 @@ NOT_ATTACKED = (
 class LabelledAudit:
     """The audit of a protector on labelled records."""
 
-    document: Mapping[str, Any]
+    document: Audit
     digest: str
     time: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledAudit:
-    """What the gate says."""
+    """The verdict on records without labels."""
 
     verdict: Outcome
-    reasons: tuple[str, ...]  # sentences of the checks that failed
+    reasons: tuple[str, ...]  # sentences of the failed checks
     checks: tuple[Check, ...]
     findings: Unlabelled
 
 
 def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
-    """The last audit of a data set and method; when it was made stands in its provenance."""
+    """The last audit of a data set and method, with the time from its provenance."""
     path = layout.artefact("audit", key)
     document = read_audit(path)
-    if document["basis"] != "labelled":
-        raise DataError(f"{path}: expected an audit of labelled records; run audit again")
+    if document.basis != "labelled":
+        raise DataError(f"{path}: expected an audit of labelled records, found basis {document.basis}; run audit again")
     try:
         time = datetime.datetime.fromisoformat(read_json(layout.provenance("audit", key))["time"])
     except (DataError, KeyError, TypeError, ValueError):
-        raise DataError(f"{layout.provenance('audit', key)}: does not say when {path.name} was made; run audit again") from None
+        raise DataError(
+            f"{layout.provenance('audit', key)}: expected the time of {path.name}, found none; run audit again"
+        ) from None
     return LabelledAudit(document, file_digest(path), time)
 
 
-def side_of(protector: Protector, table: FeatureTable, rows: IntArray, forbid: Forbidden, drawn: IntArray | None = None) -> Side:
-    """Records of a table as drift is found on them; `drawn` are donors that were drawn for these rows."""
+def side_of(
+    protector: Protector, table: FeatureTable, rows: IntArray, *, forbid: Forbidden, drawn: IntArray | None = None
+) -> Side:
+    """Records of a table, ready for the comparison; `drawn` are the donors drawn for these rows."""
     _, persons = np.unique(np.array([table.persons[row] for row in rows]), return_inverse=True)
-
-    def channel(chosen: IntArray) -> Channel:
-        found = protector.channel_for(table, rows[chosen], forbid)
-        assert found is not None  # noqa: S101 (the method has a channel)
-        return found
-
     return Side(
         table.records.features[rows],
         persons.astype(np.int64),
         table.blocks[rows],
-        None if protector.fitted.channel is None else channel,
+        None if protector.fitted.channel is None else lambda chosen: channel_of(protector, table, rows[chosen], forbid),
         drawn,
     )
 
@@ -89,6 +87,7 @@ def side_of(protector: Protector, table: FeatureTable, rows: IntArray, forbid: F
 def audit_unlabelled(
     protector: Protector,
     labelled: LabelledAudit,
+    *,
     reference: Side,
     new: Side,
     config: AuditConfig,
@@ -99,15 +98,19 @@ def audit_unlabelled(
     """Judges new records by the labelled audit of the same protector and by drift from its records.
 
     Args:
-        reference: labelled records that are no donors, best the hold-out that the audit is of.
-        of: records of which the new ones are some; default: all.
+        reference: labelled records that are not donors; best the test records that were audited.
+        of: size of the set that `new` is a sample of; default: `new` is the whole set.
 
     Raises:
-        ChecksumMismatch: the audit is of another model or pool.
+        ChecksumMismatch: the labelled audit is of another model or pool.
     """
-    audited = labelled.document["model_digest"], labelled.document["pool_digest"]
-    if audited != (protector.model_digest, protector.pool_digest):
-        raise ChecksumMismatch("the labelled audit is of another model or pool than the one in use; run audit again")
+    audited = labelled.document
+    pairs = (("model", protector.model_digest, audited.model_digest), ("pool", protector.pool_digest, audited.pool_digest))
+    for name, expected, found in pairs:
+        if found != expected:
+            raise ChecksumMismatch(
+                f"labelled audit: expected one of {name} {expected[:12]}, found {str(found)[:12]}; run audit again"
+            )
     drift = find_drift(reference, new, config.depth.permutations, rng_for)
     checks = (*_reliance(labelled, config.valid_days, now), *judge_drift(drift, config.thresholds))
     reasons = tuple(check.sentence for check in checks if not check.passed)
@@ -116,32 +119,33 @@ def audit_unlabelled(
 
 
 def _reliance(labelled: LabelledAudit, valid_days: int, now: datetime.datetime) -> tuple[Check, Check]:
-    passed = labelled.document["verdict"] == "pass"
+    """Whether the labelled audit may be relied on: it passed, and it is recent."""
+    passed = labelled.document.verdict == "pass"
     days = (now - labelled.time).total_seconds() / 86400
     return (
         Check(
-            LABELLED_AUDIT,
-            "labelled audit",
-            float(not passed),
-            0.0,
-            passed,
-            f"the protector's audit on labelled records has the verdict {labelled.document['verdict']}",
-            "Records without labels cannot be attacked: only a protector that passed where labels are known may be used on them.",
+            name=LABELLED_AUDIT,
+            about="labelled audit",
+            found=float(not passed),
+            limit=0.0,
+            passed=passed,
+            sentence=f"the protector's audit on labelled records has the verdict {labelled.document.verdict}",
+            reason="Records without labels cannot be attacked: only a model that passed an audit with labels may protect them.",
         ),
         Check(
-            VALID_DAYS,
-            "labelled audit",
-            days,
-            float(valid_days),
-            0 <= days <= valid_days,
-            f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
-            "Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
+            name=VALID_DAYS,
+            about="labelled audit",
+            found=days,
+            limit=float(valid_days),
+            passed=0 <= days <= valid_days,
+            sentence=f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
+            reason="Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
         ),
     )
 
 
 def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout) -> dict[str, Any]:
-    """The audit of a table or of features without labels: the labelled audit's document, and what was found here instead."""
+    """The document of an audit of a table or of features without labels: the labelled audit's, with the new findings in it."""
     dataset, forbid, folder = config.dataset[key.dataset], config.pool.forbid, layout.artefact("features", key)
     attributes = dataset.attributes(TableInfo.load(folder).classes)
     device = resolve_device(config.compute.device)
@@ -153,17 +157,24 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
 
     threads, audited = config.compute.threads, read_features(folder, ())
     new = read_new_records(
-        path, dataset, config.extractor, protector.info, config.compute.device, threads, RECORDS, rng_for("records")
+        path,
+        dataset,
+        config.extractor,
+        protector.info,
+        device=config.compute.device,
+        threads=threads,
+        at_most=RECORDS,
+        rng=rng_for("records"),
     )
     found = audit_unlabelled(
         protector,
         labelled,
-        side_of(protector, audited, audited.rows("test"), forbid),
-        side_of(protector, new.table, np.arange(len(new.table.record_ids)), forbid),
-        config.audit,
-        rng_for,
-        datetime.datetime.now(datetime.UTC),
-        new.of,
+        reference=side_of(protector, audited, audited.rows("test"), forbid=forbid),
+        new=side_of(protector, new.table, np.arange(len(new.table.record_ids)), forbid=forbid),
+        config=config.audit,
+        rng_for=rng_for,
+        now=datetime.datetime.now(datetime.UTC),
+        of=new.of,
     )
     return amended(
         labelled.document,
@@ -171,9 +182,9 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
         verdict=found.verdict,
         reasons=found.reasons,
         checks=found.checks,
-        thresholds=labelled.document["thresholds"] | limits_of(config.audit.thresholds, "unlabelled"),
+        thresholds={**labelled.document.thresholds, **limits_of(config.audit.thresholds, "unlabelled")},
         valid_days=config.audit.valid_days,
-        not_promised=(*NOT_ATTACKED, *labelled.document["not_promised"]),
+        not_promised=(*NOT_ATTACKED, *labelled.document.not_promised),
         unlabelled=found.findings,
         protected_digest=None,
         original_digest=digest(path),

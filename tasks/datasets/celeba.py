@@ -60,7 +60,7 @@ class CelebA:
     attribute_names: ClassVar[tuple[str, ...]] = ATTRIBUTES
 
     def read(self, raw: Path, config: CelebAConfig, quarantine: Quarantine) -> Reading:
-        names = config.columns()
+        names = config.attribute_names()
         with RawFiles(raw) as files:
             index = _read_index(files, names, config.split_seed)
         batches = _images(raw, index, names, quarantine)

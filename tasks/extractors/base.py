@@ -1,8 +1,9 @@
-"""What every extractor keeps to, and how those with a model share the work."""
+"""The interface of extractors, and what those with a model share."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -11,44 +12,36 @@ from tasks.payloads.payload import Payload, PayloadKind, Payloads
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
-Finished = Callable[[int], None]  # is told how many more records are done
+Finished = Callable[[int], None]  # called with the number of records that were done since the last call
 
 
 class Loaded(Protocol):
-    """An extractor ready to work: weights in memory, on its device."""
+    """An extractor with its weights in memory, on its device."""
 
-    weights_digest: str  # names the weights; empty where there are none
+    weights_digest: str  # empty where there are no weights
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
         """Shape of one record's features."""
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
-        """Features (n, *feature_shape); a record's do not depend on the records beside it.
-
-        `workers` threads decode, beside the model that computes; `finished` is told of every few records.
-        """
+        """Features (n, *feature_shape), each of its own record alone; `workers` threads decode while the model computes."""
 
 
-class Extractor(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extractor:
     """Turns payloads into the features that channels and attacks see."""
 
-    summary: ClassVar[str]
-    config_type: ClassVar[type[Any]]  # every field has a default
-    payloads: ClassVar[tuple[PayloadKind, ...]]  # what it can read
-    worth_caching: ClassVar[bool]  # computing takes longer than reading the result back
-
-    def load(self, config: Any, device: torch.device) -> Loaded:
-        """Gets the weights, if any.
-
-        Raises:
-            DataError: weights are missing, damaged or others than pinned; the message says how to get them.
-        """
+    summary: str
+    config_type: type[Any]  # every field has a default
+    payloads: tuple[PayloadKind, ...]  # kinds that it can read
+    worth_caching: bool = True  # computing takes longer than reading the result back
+    load: Callable[[Any, torch.device], Loaded]  # a DataError explains how to get missing or damaged weights
 
 
 def in_order(jobs: Iterable[Job], work: Callable[[Job], Done], workers: int) -> Iterator[Done]:
-    """Results of `work` on every job, in order, computed by `workers` threads a few jobs ahead of the reader.
+    """Results of `work` on every job, in order, from `workers` threads that stay a few jobs ahead, so that memory does not grow.
 
-    Threads, since decoders and torch compute outside Python's lock; a few ahead, so that memory does not grow.
+    Threads are enough: decoders and torch compute outside Python's lock.
     """
     waiting: list[Future[Done]] = []
     with ThreadPoolExecutor(workers) as pool:
@@ -65,6 +58,6 @@ def in_order(jobs: Iterable[Job], work: Callable[[Job], Done], workers: int) -> 
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """Half precision where it pays, on a GPU: bf16 if it has it. Elsewhere float32."""
+    """Half precision on a GPU, bf16 where it can; float32 elsewhere."""
     half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
     return torch.autocast(device.type, dtype=half, enabled=device.type == "cuda")

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Finished, autocast, in_order
+from tasks.extractors.base import Extractor, Finished, autocast, in_order
 from tasks.payloads.images import decode_image
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest
 
@@ -28,23 +28,28 @@ SIDE = 160
 EMBEDDING = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaceNetConfig:
     """Which weights, and which part of an image."""
 
     weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
-    digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, where you want to pin them
+    digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, optional
     pretrained: Literal["vggface2", "casia-webface"] = "vggface2"
-    crop: int | None = SIDE  # pixels around the centre; null: the largest square. Scaled to 160×160 where it is another size
+    crop: int | None = SIDE  # pixels around the centre, scaled to 160×160; null: the largest square
     batch_size: int = 32
 
     def __post_init__(self) -> None:
         if (self.crop is not None and self.crop < 16) or self.batch_size < 1:
             raise ConfigError("crop: expected at least 16 or null, and batch_size at least 1")
 
+    def check_files(self) -> None:
+        """Raises a PassError when the weights file is missing or another one than pinned; called before a run."""
+        if self.weights is not None:
+            _checked_digest(Path(self.weights), self.digest)
+
 
 class FaceNet:
-    """Loaded: the network."""
+    """The network."""
 
     def __init__(self, config: FaceNetConfig, device: torch.device) -> None:
         self._config = config
@@ -77,7 +82,7 @@ class FaceNet:
 
 
 def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8]:
-    """The square around the centre, 160×160 in the end."""
+    """The square around the centre, scaled to 160×160."""
     height, width = pixels.shape[:2]
     side = min(height, width) if crop is None else crop
     if side > min(height, width):
@@ -108,7 +113,7 @@ def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
     return model, digest
 
 
-def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
+def _checked_digest(path: Path, pinned: str | None) -> str:
     if not path.is_file():
         raise DataError(f"{path}: expected file is missing; correct extractor.facenet.weights")
     digest = file_digest(path)
@@ -116,6 +121,11 @@ def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Te
         raise ConfigError(f"extractor.facenet.digest: is missing; if you trust {path}, it is {digest}")
     if digest != pinned:
         raise ChecksumMismatch(f"{path}: expected SHA-256 {pinned}, found {digest}; get the right file or correct the digest")
+    return digest
+
+
+def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
+    digest = _checked_digest(path, pinned)
     try:
         return load_file(path), digest
     except SafetensorError:
@@ -128,7 +138,7 @@ def _download(network: Any, config: FaceNetConfig) -> tuple[torch.nn.Module, str
         with torch.random.fork_rng():  # building the network draws weights that the download replaces
             model: torch.nn.Module = network(pretrained=name, classify=False)
     except Exception as error:  # noqa: BLE001
-        # Whatever the network, the proxy or the cache did wrong, the way out is the same.
+        # Whether the network, the proxy or the cache failed, the advice is the same.
         raise DataError(
             f"FaceNet's weights {name!r} are not on this machine and cannot be downloaded ({type(error).__name__}). Where there "
             f"is internet, run `python -c \"from facenet_pytorch import InceptionResnetV1 as N; N(pretrained='{name}')\"` and "
@@ -149,16 +159,9 @@ def state_digest(state: Mapping[str, torch.Tensor]) -> str:
     return whole.hexdigest()
 
 
-class FaceNetExtractor:
-    """FaceNet embeddings."""
-
-    summary: ClassVar[str] = "images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)"
-    config_type: ClassVar[type[FaceNetConfig]] = FaceNetConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("image",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: FaceNetConfig, device: torch.device) -> FaceNet:
-        return FaceNet(config, device)
-
-
-EXTRACTOR = FaceNetExtractor()
+EXTRACTOR = Extractor(
+    summary="images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)",
+    config_type=FaceNetConfig,
+    payloads=("image",),
+    load=FaceNet,
+)

@@ -1,8 +1,8 @@
 """HuBERT, wav2vec2 or WavLM from the Hugging Face hub or a local folder; one vector per clip.
 
-The paper's recipe by default: HuBERT-base, last layer, mean over time, unit length, no normalisation of the waveform; fed at the
-model's own sampling rate. `as_published: true` repeats what the paper's features were really made of: 48-kHz samples fed as if
-they were 16-kHz ones, cut or padded with zeros to 30,000.
+The defaults are the paper's recipe: HuBERT-base at its own sampling rate, last layer, mean over time, unit length, no
+normalisation of the waveform. `as_published: true` repeats how the paper's features were really made: 48-kHz samples read as
+16-kHz ones, cut or padded with zeros to 30,000.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,35 +18,35 @@ from safetensors import SafetensorError
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Finished, autocast, in_order
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.extractors.base import Extractor, Finished, autocast, in_order
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
 from tasks.storage.files import file_digest, read_json
 
 HUBERT_BASE = "facebook/hubert-base-ls960"
 HUBERT_BASE_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
-# That revision holds a pickle only; it is opened because this is its digest.
+# That revision has a pickle only; it is opened because its digest is pinned here.
 HUBERT_BASE_DIGEST = "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm")
-FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "pytorch_model.bin")
+FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "pytorch_model.bin"]
 PUBLISHED_RATE, PUBLISHED_SAMPLES = 48_000, 30_000
-GRID_SECONDS = 0.1  # clips are padded to a multiple of this, so that a clip's batch does not change what it is padded to
+GRID_SECONDS = 0.1  # clips are padded to a multiple of this, whatever the other clips of the batch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubertConfig:
-    """Which model, which layer, how to make one vector of it."""
+    """Which model and layer, and how one vector is made of it."""
 
     model: str = HUBERT_BASE  # a hub id, or a local folder
     revision: str | None = HUBERT_BASE_REVISION  # the commit of a hub id
-    digest: str | None = HUBERT_BASE_DIGEST  # SHA-256 of the weights, whichever model it is; asked for when it is missing
-    layer: int = -1  # of the hidden states: 0 what enters the transformer, -1 the last
+    digest: str | None = HUBERT_BASE_DIGEST  # SHA-256 of the weights; required for every model
+    layer: int = -1  # of the hidden states: 0 is the transformer's input, -1 the last layer
     pooling: Literal["mean", "max", "mean_std"] = "mean"
     unit_length: bool = True
-    normalise_waveform: bool = False  # to mean 0, variance 1: models with layer-normed feature encoders want it
+    normalise_waveform: bool = False  # to mean 0, variance 1, as models with layer-normed feature encoders need
     as_published: bool = False
-    batch_seconds: float = 16.0  # of audio that go through the model together
+    batch_seconds: float = 16.0  # of audio per batch
 
     def __post_init__(self) -> None:
         if self.batch_seconds <= 0:
@@ -54,9 +54,14 @@ class HubertConfig:
         if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
             raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
 
+    def check_files(self) -> None:
+        """Raises a PassError when a local model is missing or has other weights than pinned; called before a run."""
+        if _is_folder(self.model):
+            _checked_digest(_model_folder(self), self.digest)
+
 
 class Hubert:
-    """Loaded: the network, with the rate it was trained at."""
+    """The network, with the sampling rate of its training."""
 
     def __init__(self, config: HubertConfig, device: torch.device) -> None:
         folder = _model_folder(config)
@@ -144,20 +149,20 @@ def _model_folder(config: HubertConfig) -> Path:
     if _is_folder(config.model):
         folder = Path(config.model).expanduser()
         if not folder.is_dir():
-            raise DataError(f"{folder}: expected folder with config.json and model.safetensors is missing")
+            raise DataError(
+                f"{folder}: expected folder with config.json and model.safetensors is missing; correct extractor.hubert.model"
+            )
         return folder
     from huggingface_hub import snapshot_download
 
-    def fetch(local_only: bool) -> Path:
-        files = list(FILES)
-        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=files, local_files_only=local_only))
-
     failure = "no weights among its files"
-    for local_only in (True, False):  # a pinned commit does not change: what is here need not be asked for
+    for local_only in (True, False):  # a pinned commit does not change: a local copy needs no download
         try:
-            folder = fetch(local_only)
+            folder = Path(
+                snapshot_download(config.model, revision=config.revision, allow_patterns=FILES, local_files_only=local_only)
+            )
         except Exception as error:  # noqa: BLE001
-            failure = type(error).__name__  # offline, behind a proxy, no such repository: the way out is the same
+            failure = type(error).__name__  # offline, behind a proxy, no such repository: the advice is the same
         else:
             if _weights(folder):  # else the download was interrupted
                 return folder
@@ -175,10 +180,10 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def _checked_digest(folder: Path, pinned: str | None) -> str:
-    """SHA-256 of the weights, which must be the pinned one: other weights are other features, and a pickle can run code."""
+    """The pinned SHA-256 of the weights: other weights give other features, and a pickle can run code."""
     files = _weights(folder)
     if not files:
-        raise DataError(f"{folder}: expected model.safetensors; found no weights")
+        raise DataError(f"{folder}: expected model.safetensors, found no weights; get the right folder")
     digests = [file_digest(file) for file in files]
     found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     if found != pinned:
@@ -215,16 +220,9 @@ def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
     return model, rate
 
 
-class HubertExtractor:
-    """HuBERT and its relatives."""
-
-    summary: ClassVar[str] = "audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)"
-    config_type: ClassVar[type[HubertConfig]] = HubertConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("audio",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: HubertConfig, device: torch.device) -> Hubert:
-        return Hubert(config, device)
-
-
-EXTRACTOR = HubertExtractor()
+EXTRACTOR = Extractor(
+    summary="audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)",
+    config_type=HubertConfig,
+    payloads=("audio",),
+    load=Hubert,
+)

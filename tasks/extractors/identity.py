@@ -1,14 +1,13 @@
 """Payloads as they are: for signal windows the encoder network is part of the model."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
 from pass_core.data import FloatArray
-from tasks.extractors.base import Finished
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.extractors.base import Extractor, Finished
+from tasks.payloads.payload import Payload, Payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +15,13 @@ class IdentityConfig:
     """Nothing to choose."""
 
 
-class IdentityExtractor:
+class Identity:
     """Features are the payload."""
 
-    summary: ClassVar[str] = "the payload itself (signal windows, ready-made vectors)"
-    config_type: ClassVar[type[IdentityConfig]] = IdentityConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("vector",)
-    worth_caching: ClassVar[bool] = False
     weights_digest = ""
 
-    def load(self, config: IdentityConfig, device: torch.device) -> "IdentityExtractor":
+    def __init__(self, config: IdentityConfig, device: torch.device) -> None:
         del config, device
-        return self
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
         return payload.shape
@@ -38,4 +32,10 @@ class IdentityExtractor:
         return np.asarray(payloads, dtype=np.float32)
 
 
-EXTRACTOR = IdentityExtractor()
+EXTRACTOR = Extractor(
+    summary="the payload itself (signal windows, ready-made vectors)",
+    config_type=IdentityConfig,
+    payloads=("vector",),
+    worth_caching=False,
+    load=Identity,
+)

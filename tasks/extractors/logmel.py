@@ -5,26 +5,26 @@ spread over time and the log of the duration: 8 × 64 + 64 + 1 = 577 numbers, sh
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from pass_core.data import FloatArray
 from pass_core.errors import ConfigError
-from tasks.extractors.base import Finished, in_order
-from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.extractors.base import Extractor, Finished, in_order
+from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
 
 CLIPS_AT_ONCE = 16  # their spectra fit the cache
 FLOOR = 1e-6  # power below which a band counts as silent
-MEAN, SCALE = -6.0, 4.0  # of log power in speech, roughly
+MEAN, SCALE = -6.0, 4.0  # rough mean and scale of log power in speech
 
 
 @dataclass(frozen=True, slots=True)
 class LogMelConfig:
-    """Bands, stretches and the sampling rate they are computed at."""
+    """Mel bands, stretches of time and the sampling rate."""
 
     bands: int = 64
     segments: int = 8
@@ -40,7 +40,7 @@ class LogMelConfig:
 
 
 class LogMel:
-    """Loaded: the transforms."""
+    """The transforms."""
 
     weights_digest = ""
 
@@ -63,7 +63,7 @@ class LogMel:
         return (self._config.bands * (self._config.segments + 1) + 1,)
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
-        """Clips of like length go through the transforms together, one thread per worker."""
+        """Transforms clips of similar length together, one thread per worker."""
         encoded = [bytes(data) for data in payloads]
         order = np.argsort([sound_seconds(data) for data in encoded], kind="stable")
         groups = [order[start : start + CLIPS_AT_ONCE] for start in range(0, len(order), CLIPS_AT_ONCE)]
@@ -111,16 +111,9 @@ def _stretches(logs: torch.Tensor, frames: torch.Tensor, segments: int) -> tuple
     return logs @ weights, squares[:, :, 0].sqrt()
 
 
-class LogMelExtractor:
-    """Log-mel statistics."""
-
-    summary: ClassVar[str] = "audio: log-mel bands over time stretches, their spread, duration (577 numbers, no weights)"
-    config_type: ClassVar[type[LogMelConfig]] = LogMelConfig
-    payloads: ClassVar[tuple[PayloadKind, ...]] = ("audio",)
-    worth_caching: ClassVar[bool] = True
-
-    def load(self, config: LogMelConfig, device: torch.device) -> LogMel:
-        return LogMel(config, device)
-
-
-EXTRACTOR = LogMelExtractor()
+EXTRACTOR = Extractor(
+    summary="audio: log-mel bands over time stretches, their spread, duration (577 numbers, no weights)",
+    config_type=LogMelConfig,
+    payloads=("audio",),
+    load=LogMel,
+)

@@ -1,4 +1,4 @@
-"""Records that came after training and carry no labels: features of some of them, from a table of payloads or of features."""
+"""Reads records that came after training and carry no labels, from a table of payloads or of features."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,28 +9,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import tasks.extractors
-from pass_core import discovery
 from pass_core.data import FloatArray, IntArray, Records
-from pass_core.devices import Device, resolve_device
+from pass_core.devices import Device
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.extractors.base import Extractor
-from tasks.lakes.open import Batch, open_lake
-from tasks.lakes.pair import table_format
-from tasks.lakes.payloads import PayloadReader
-from tasks.payloads.payload import Payload, Payloads
+from tasks.extractors.loading import checked_features, load_extractor
+from tasks.lakes.open import Batch, open_lake, table_format
+from tasks.lakes.records import RecordReader
+from tasks.payloads.payload import Payloads
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import DatasetConfig
-from tasks.sections.lake import LakeConfig
+from tasks.sections.lake import LakeColumns, LakeConfig
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecords:
-    """Some of the records of a source; labels there may be are not read."""
+    """Some of the records of a source; labels, if there are any, are not read."""
 
     table: FeatureTable
-    of: int  # records of which these are some
+    of: int  # number of records of the source
 
 
 def read_new_records(
@@ -38,43 +35,43 @@ def read_new_records(
     dataset: DatasetConfig,
     settings: Mapping[str, Any],
     known: TableInfo,
+    *,
     device: Device,
     threads: int,
     at_most: int,
     rng: np.random.Generator,
 ) -> NewRecords:
-    """At most so many records at random: those of a folder of features, or those of a table of payloads, extracted here.
+    """At most so many records at random, from a folder of features or from a table of payloads, whose features are extracted.
 
     Args:
         settings: of extractors, by name.
-        known: what the pool's records are.
+        known: describes the pool's records.
     """
     if (path / "table.json").exists():
         return _features(path, known)
     lake = open_lake(str(path), _columns(dataset, known, path))
-    config, names = lake.config, lake.table.schema.names
-    missing = [name for name in config.payload if name not in names]
-    if missing:
-        raise SchemaMismatch(f"{path}: missing payload columns: {', '.join(missing)}; found {', '.join(names)}")
-    context = [name for name in (config.record_id, config.person, config.block) if name is not None and name in names]
-    with lake.told():
+    lake.require(lake.columns.payload)
+    columns = lake.columns
+    context = [name for name in (columns.record_id, columns.person, columns.block) if name in lake.table.schema.names]
+    with lake.reading():
         total = lake.table.count_rows()
     rows = np.sort(rng.permutation(total)[:at_most])
-    reader, quarantine = PayloadReader(lake, known.payload), Quarantine(config.corrupt_files_allowed, "corrupt_files_allowed")
+    reader = RecordReader(lake, known.payload, tuple(str(name) for name in context))
+    quarantine = Quarantine(dataset.corrupt_files_allowed, "corrupt_files_allowed")
     payloads: list[Any] = []
-    told: dict[str, list[str]] = {name: [] for name in context}
-    start = 0
-    for batch in lake.batches(lake.fragments(), [*config.payload, *context], known.payload):
+    tables, start = [], 0
+    for batch in lake.batches(lake.fragments(), [*columns.payload, *reader.texts], known.payload):
         inside = rows[(rows >= start) & (rows < start + len(batch.columns))] - start
-        chosen = Batch(batch.columns.take(pa.array(inside)), batch.place, batch.row)
-        made, kept = reader.read(chosen, quarantine)
-        payloads.extend(made)
-        for name in context:
-            values = lake.texts(chosen, name)
-            told[name] += [values[position] for position in kept]
+        records = reader.read(Batch(batch.columns.take(pa.array(inside)), batch.place, batch.row), quarantine)
+        payloads.extend(records.payloads)
+        tables.append(records.columns)
         start += len(batch.columns)
-    features = _extracted(payloads, dataset, settings, known.payload, device, threads)
-    return NewRecords(_table(features, told, config), total)
+    if not payloads:
+        raise DataError(f"{path}: expected records without labels, found none that can be used")
+    _, _, extractor = load_extractor(dataset, settings, known.payload, device, known.dataset)
+    whole: Payloads = np.stack(payloads) if known.payload.kind == "vector" else payloads
+    features = checked_features(extractor, whole, threads, str(path))
+    return NewRecords(_table(features, pa.concat_tables(tables), columns), total)
 
 
 def _features(path: Path, known: TableInfo) -> NewRecords:
@@ -82,20 +79,18 @@ def _features(path: Path, known: TableInfo) -> NewRecords:
     if info.feature_shape != known.feature_shape:
         raise SchemaMismatch(
             f"{path}: expected features of shape {known.feature_shape}, found {info.feature_shape or 'none'}; use the extractor "
-            "that the model was trained with"
+            "with which the model was trained"
         )
     table = read_features(path, ())
     return NewRecords(table, len(table.record_ids))
 
 
-def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeConfig:
-    """What the columns mean: as the lake's section says, or by this pipeline's own names."""
+def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeColumns:
+    """The columns that the lake's section declares, or else this pipeline's own names."""
     kind = table_format(path)
     if isinstance(dataset, LakeConfig):
         return dataclasses.replace(dataset, format=kind)
-    return LakeConfig(
-        private=dataset.private,
-        useful=dataset.useful,
+    return LakeColumns(
         format=kind,
         record_id=RECORD_ID,
         payload=(PAYLOAD,),
@@ -105,23 +100,14 @@ def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeConfig
     )
 
 
-def _extracted(
-    payloads: list[Any], dataset: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, threads: int
-) -> FloatArray:
-    if not payloads:
-        raise DataError("expected records without labels, found none that can be used")
-    extractor: Extractor = discovery.load(tasks.extractors, dataset.extractor).EXTRACTOR
-    chosen = settings.get(dataset.extractor) or extractor.config_type()
-    whole: Payloads = np.stack(payloads) if payload.kind == "vector" else payloads
-    return extractor.load(chosen, resolve_device(device)).features(whole, threads, lambda _: None)
+def _table(features: FloatArray, found: pa.Table, columns: LakeColumns) -> FeatureTable:
+    """Records with their ids, persons and blocks; a record without them is its own person and block."""
 
+    def texts(name: str | None, default: list[str]) -> list[str]:
+        return found.column(name).to_pylist() if name in found.column_names else default
 
-def _table(features: FloatArray, told: Mapping[str, list[str]], config: LakeConfig) -> FeatureTable:
-    """Records are told from others by what columns there are; a record without any is its own person and block."""
-    numbers = [str(number) for number in range(len(features))]
-    ids = told.get(config.record_id, numbers)
-    persons = told.get(str(config.person), ids)
-    blocks = told.get(str(config.block), persons)
-    _, indices = np.unique(np.array(blocks), return_inverse=True)
+    ids = texts(columns.record_id, [str(number) for number in range(len(features))])
+    persons = texts(columns.person, ids)
+    _, blocks = np.unique(np.array(texts(columns.block, persons)), return_inverse=True)
     none: IntArray = np.zeros(len(features), dtype=np.int64)
-    return FeatureTable(Records(features, {}), tuple(ids), none, tuple(persons), indices.astype(np.int64))
+    return FeatureTable(Records(features, {}), tuple(ids), none, tuple(persons), blocks.astype(np.int64))

@@ -1,10 +1,10 @@
-"""Opening a lake: hive-partitioned Parquet, Delta Lake or CSV, in a folder or an object store, one file after the other."""
+"""Opens a lake: hive-partitioned Parquet, Delta Lake or CSV, in a folder or an object store."""
 
 import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +14,9 @@ from pyarrow import csv
 
 from pass_core.errors import ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.payloads.payload import Payload
-from tasks.sections.lake import LakeConfig
+from tasks.sections.lake import LakeColumns, TableFormat
 
-RECORDS_AT_ONCE = 32  # of any length: a file may have hundreds of MB
+RECORDS_AT_ONCE = 32  # encoded files of any length: one may have hundreds of MB
 NUMBERS_AT_ONCE = 2**20  # of vectors
 MAX_GROUP_BYTES = 2**30  # a Parquet row group is read as a whole
 
@@ -27,15 +27,15 @@ class Batch:
 
     columns: pa.RecordBatch
     place: str  # the file, for messages
-    row: int  # of the first one within the file
+    row: int  # number of the first row within the file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLake:
     """A lake that was opened."""
 
     source: str
-    config: LakeConfig
+    columns: LakeColumns
     filesystem: pafs.FileSystem
     folder: str
     table: ds.Dataset
@@ -50,31 +50,45 @@ class OpenLake:
         return str(fragment.path).removeprefix(self.folder).lstrip("/")
 
     def batches(self, fragments: Iterable[ds.Fragment], columns: Iterable[str], payload: Payload) -> Iterator[Batch]:
-        """The rows of these files, a batch at a time; memory does not grow with their number."""
-        wanted, at_once = sorted(set(columns)), _at_once(payload)
+        """The rows of these files in batches; memory does not grow with the number of rows."""
+        wanted, at_once = sorted(set(columns)), _rows_at_once(payload)
         for fragment in fragments:
             row, place = 0, self.place(fragment)
-            with self.told(place):
-                # A scanner reads ahead in the whole of what it is given, whatever it is told: it is given one row group.
-                parts = [fragment] if self.config.format == "csv" else self._groups(fragment, place)
+            with self.reading(place):
+                # A scanner reads ahead in all that it gets, whatever its options: it gets one row group at a time.
+                parts = [fragment] if self.columns.format == "csv" else self._groups(fragment, place)
             for part in parts:
-                with self.told(place):
+                with self.reading(place):
                     batches = part.to_batches(schema=self.table.schema, columns=wanted, batch_size=at_once, batch_readahead=1)
                 while True:
-                    with self.told(place):
+                    with self.reading(place):
                         batch = next(batches, None)
                     if batch is None:
                         break
                     yield Batch(batch, place, row)
                     row += len(batch)
 
-    def told(self, place: str = "") -> contextlib.AbstractContextManager[None]:
-        """Damage as one line without a value; a disk or network that failed as something to try again."""
-        return _table_errors(f"{self.source}, {place}" if place else self.source, self.config.format)
+    def require(self, names: Iterable[str]) -> None:
+        """Raises a SchemaMismatch that lists the columns which the table does not have."""
+        found = self.table.schema.names
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise SchemaMismatch(
+                f"{self.source}: missing columns: {', '.join(missing)}; found {', '.join(found)}; correct the lake or params.yaml"
+            )
 
-    def texts(self, batch: Batch, name: str) -> list[str]:
-        """A column of text, whole numbers or booleans as text; a missing value is an error."""
-        return texts(batch.columns.column(name), name, batch.place)
+    @contextlib.contextmanager
+    def reading(self, place: str = "") -> Iterator[None]:
+        """Reports damage in one line without a value, and a disk or network that failed as an error worth a retry."""
+        where, kind = f"{self.source}, {place}" if place else self.source, self.columns.format
+        try:
+            yield
+        except pa.ArrowException:
+            raise DataError(f"{where}: is damaged: not readable as {kind}; restore it") from None
+        except OSError as error:  # Arrow raises it for damage too, then without an error number
+            if error.errno is None or isinstance(error, FileNotFoundError):
+                raise DataError(f"{where}: is damaged or gone: not readable as {kind}; restore it") from None
+            raise StorageError(f"{where}: cannot be read now ({error.strerror}); run again") from None
 
     def _groups(self, fragment: ds.Fragment, place: str) -> list[ds.Fragment]:
         """The row groups of a Parquet file."""
@@ -88,14 +102,17 @@ class OpenLake:
         return groups
 
 
-def open_lake(source: str, config: LakeConfig) -> OpenLake:
+def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ()) -> OpenLake:
     """Opens the lake at a path or URL.
 
+    Args:
+        attributes: more columns that CSV files hold as text.
+
     Raises:
-        DataError: there is none, or it is of another format; the message holds no value of a record.
+        DataError: there is none, or it has another format; the message contains no value of a record.
     """
     filesystem, folder = find_filesystem(source)
-    version, kind = None, config.format
+    version, kind = None, columns.format
     try:
         if kind == "delta":
             from deltalake import DeltaTable
@@ -104,56 +121,45 @@ def open_lake(source: str, config: LakeConfig) -> OpenLake:
             table, version = delta.to_pyarrow_dataset(), delta.version()
         else:
             files = _table_files(filesystem, folder, kind)
-            form = _csv_format(config) if kind == "csv" else kind
+            form = _csv_format({*columns.context(), *attributes}) if kind == "csv" else kind
             table = ds.dataset(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     except Exception as error:  # noqa: BLE001
         # Errors of Delta Lake and of object stores share no base class, and their text may hold values of statistics.
         raise DataError(f"{source}: cannot be opened as {kind} ({type(error).__name__}); check `source` and `format`") from None
-    return OpenLake(source, config, filesystem, folder, table, version)
+    return OpenLake(source=source, columns=columns, filesystem=filesystem, folder=folder, table=table, version=version)
 
 
-def _at_once(payload: Payload) -> int:
+def _rows_at_once(payload: Payload) -> int:
     """Rows per batch: many short vectors, few files."""
     if payload.kind != "vector":
         return RECORDS_AT_ONCE
     return max(RECORDS_AT_ONCE, min(8192, NUMBERS_AT_ONCE // max(1, math.prod(payload.shape))))
 
 
-def texts(column: pa.Array, name: str, source: str) -> list[str]:
+def text_column(column: pa.Array, name: str, place: str) -> pa.Array:
     """A column of text, whole numbers or booleans as text; a missing value is an error."""
     if column.null_count:
-        raise DataError(f"{source}: column {name!r}: {column.null_count} record(s) have no value; fill or remove them")
+        raise DataError(f"{place}: column {name!r}: {column.null_count} record(s) have no value; fill or remove them")
     try:
-        texts: list[str] = pc.cast(plain(column), pa.string()).to_pylist()
+        return pc.cast(plain(column), pa.string())
     except pa.ArrowException:
-        raise SchemaMismatch(
-            f"{source}: column {name!r}: expected text, whole numbers or booleans, found {column.type}"
-        ) from None
-    return texts
+        raise SchemaMismatch(f"{place}: column {name!r}: expected text, whole numbers or booleans, found {column.type}") from None
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Partition columns come as dictionaries."""
+    """A column without its dictionary: Arrow reads partition columns as dictionaries."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-@contextlib.contextmanager
-def _table_errors(place: str, kind: str) -> Iterator[None]:
-    """Damage as one line without a value; a disk or network that failed as something to try again."""
-    try:
-        yield
-    except pa.ArrowException:
-        raise DataError(f"{place}: is damaged: not readable as {kind}; restore it") from None
-    except OSError as error:  # Arrow raises it for damage too, then without an error number
-        if error.errno is None or isinstance(error, FileNotFoundError):
-            raise DataError(f"{place}: is damaged or gone: not readable as {kind}; restore it") from None
-        raise StorageError(f"{place}: cannot be read now ({error.strerror}); run again") from None
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values, without a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def find_filesystem(source: str) -> tuple[pafs.FileSystem, str]:
-    """Arrow's own file systems first, then whatever fsspec knows."""
+    """Arrow's own file systems first, then those of fsspec."""
     if "://" not in source:
         return pafs.LocalFileSystem(), source
     try:
@@ -170,10 +176,9 @@ def find_filesystem(source: str) -> tuple[pafs.FileSystem, str]:
     return found
 
 
-def _csv_format(config: LakeConfig) -> ds.CsvFileFormat:
-    """Names and classes are text: read as a number, 007 would be 7."""
-    texts = [config.record_id, config.person, config.block, config.split, *config.columns()]
-    return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types={name: pa.string() for name in texts if name}))
+def _csv_format(texts: Iterable[str]) -> ds.CsvFileFormat:
+    """Ids and classes are text: read as a number, 007 would be 7."""
+    return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())))
 
 
 def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[str]:
@@ -182,10 +187,20 @@ def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[
         return [folder]
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     files = [file.path for file in found if file.type == pafs.FileType.File and file.path.endswith(f".{suffix}")]
-    hidden = ("_", ".")  # _temporary, _delta_log, .crc: what other programs leave for themselves
+    hidden = ("_", ".")  # _temporary, _delta_log, .crc: files that other programs keep for themselves
     shown = sorted(
         path for path in files if not any(part.startswith(hidden) for part in PurePosixPath(path.removeprefix(folder)).parts)
     )
     if not shown:
         raise DataError(f"expected files named *.{suffix} are missing; check `source` and `format`")
     return shown
+
+
+def table_format(path: Path) -> TableFormat:
+    """The format of the table at a path, by the files found there."""
+    if not path.exists():
+        raise DataError(f"{path}: expected a Parquet, Delta or CSV table, found nothing; check the path")
+    if (path / "_delta_log").is_dir():
+        return "delta"
+    names = [path.name] if path.is_file() else [file.name for file in path.rglob("*.*") if file.is_file()]
+    return "csv" if not any(name.endswith(".parquet") for name in names) and any(n.endswith(".csv") for n in names) else "parquet"

@@ -1,40 +1,39 @@
-"""The two tables of somebody else's release: read, checked, and joined row by row or by a key."""
+"""Reads, checks and joins the two tables of another tool's release, row by row or by a key."""
 
 import dataclasses
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.lakes.open import open_lake, texts
-from tasks.lakes.payloads import PayloadReader, payload_of, value_type
+from tasks.lakes.open import open_lake, table_format, text_column, value_type
+from tasks.lakes.records import RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
-from tasks.sections.dataset import DatasetConfig
-from tasks.sections.lake import LakeConfig
-from tasks.storage.parquet import PAYLOAD, RECORD_ID, RESERVED_COLUMNS
+from tasks.sections.dataset import Roles
+from tasks.sections.lake import LakeColumns
+from tasks.storage.parquet import PAYLOAD, RECORD_ID
 
-MOST_COLUMNS = 20  # that may leave beside the payload; each is attacked together with it
+MOST_COLUMNS = 20  # released beside the payload; each is attacked together with it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairColumns:
-    """What the columns of a pair of tables mean."""
+    """Which columns of a pair of tables hold what."""
 
-    roles: DatasetConfig  # attributes, columns of the originals
+    roles: Roles  # of attributes, which are columns of the originals
     payload: tuple[str, ...] = (PAYLOAD,)  # a list column or number columns of both tables; may be patterns such as f_*
     shape: tuple[int, ...] = ()  # of a record, such as (2, 128); default: its length
-    key: str | None = None  # column of both tables that says which released row belongs to which original; default: the order
+    key: str | None = None  # column of both tables by which released rows and originals are joined; default: row by row
     person: str | None = None
     block: str | None = None  # records that depend on each other; default: the person's
     split: str | None = None  # train or test; default: split here
 
     def context(self) -> list[str]:
-        """Columns that are the audit's own, wherever they are found."""
+        """Columns that only the audit uses, in whichever table they are."""
         return [name for name in (self.key, self.person, self.block, self.split) if name is not None]
 
 
@@ -48,16 +47,13 @@ class PairTable:
 
     def texts(self, name: str) -> list[str]:
         """A column of text, whole numbers or booleans as text; a missing value is an error."""
-        return texts(self.others.column(name).combine_chunks(), name, self.place)
+        values: list[str] = text_column(self.others.column(name).combine_chunks(), name, self.place).to_pylist()
+        return values
 
 
 def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) -> PairTable:
     """The payload and the other columns of a table, rows in file order; all other columns where none are named."""
-    roles = [name for name in columns.roles.roles() if name not in RESERVED_COLUMNS]
-    config = LakeConfig(
-        private=("private",),
-        useful=("useful",),
-        kept=tuple(name for name in roles if name not in ("private", "useful")),
+    opened = LakeColumns(
         format=table_format(path),
         record_id=columns.key or RECORD_ID,
         payload=columns.payload,
@@ -66,27 +62,20 @@ def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) 
         block=columns.block,
         split=columns.split,
     )
-    lake = open_lake(str(path), config)
-    names = lake.table.schema.names
+    lake = open_lake(str(path), opened, columns.roles.roles())
     vectors = _payload_columns(lake.table.schema, columns, path)
-    missing = [name for name in wanted or ([columns.key] if columns.key else []) if name not in names]
-    if missing:
-        raise SchemaMismatch(f"{path}: missing columns: {', '.join(missing)}; found {', '.join(names)}")
-    lake = dataclasses.replace(lake, config=dataclasses.replace(config, payload=vectors))
-    others = list(dict.fromkeys(name for name in wanted or names if name not in vectors))
-    payload = payload_of(lake)
-    quarantine, reader = Quarantine(0, "none: every record of a pair must have its payload"), PayloadReader(lake, payload)
-    made, kept = [], []
-    for batch in lake.batches(lake.fragments(), [*vectors, *others], payload):
-        made.append(np.asarray(reader.read(batch, quarantine)[0], dtype=np.float32))
-        kept.append(batch.columns.select(others))
-    if not made:
-        raise DataError(f"{path}: has no records")
-    features = np.concatenate(made)
+    lake.require(wanted or ([columns.key] if columns.key else []))
+    lake = dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
+    others = list(dict.fromkeys(name for name in wanted or lake.table.schema.names if name not in vectors))
+    quarantine = Quarantine(0, "none: every record of a pair must have its payload")
+    records = list(RecordReader(lake, payload_of(lake), (), tuple(others)).batches(lake.fragments(), quarantine))
+    if not records:
+        raise DataError(f"{path}: has no records; check the path")
+    features: FloatArray = np.concatenate([np.asarray(part.payloads, dtype=np.float32) for part in records])
     damaged = int((~np.isfinite(features.reshape(len(features), -1))).any(axis=1).sum())
     if damaged:
         raise DataError(f"{path}: {damaged} record(s) have a payload that is not all numbers; fill or remove them")
-    return PairTable(str(path), features, pa.Table.from_batches(kept))
+    return PairTable(str(path), features, pa.concat_tables([part.columns for part in records]))
 
 
 def _payload_columns(schema: pa.Schema, columns: PairColumns, path: Path) -> tuple[str, ...]:
@@ -108,12 +97,12 @@ def _payload_columns(schema: pa.Schema, columns: PairColumns, path: Path) -> tup
 
 
 def beside_payload(release: PairTable, columns: PairColumns) -> pa.Table:
-    """What else is in a released table: every reader sees it."""
-    told = [name for name in columns.roles.private if name in release.others.column_names and name not in columns.context()]
-    if told:
+    """The other columns of a released table; every reader sees them."""
+    private = [name for name in columns.roles.private if name in release.others.column_names and name not in columns.context()]
+    if private:
         raise DataError(
-            f"{release.place}: holds the private attribute(s) {', '.join(told)}: whoever reads the release reads them; "
-            "remove them, also where they are a donor's"
+            f"{release.place}: holds the private attribute(s) {', '.join(private)}, which every reader of the release sees; "
+            "remove them, even if they are a donor's"
         )
     extra = [name for name in release.others.column_names if name not in columns.context()]
     if len(extra) > MOST_COLUMNS:
@@ -159,13 +148,3 @@ def _keys(table: PairTable, name: str) -> dict[str, int]:
             f"{table.place}: column {name!r}: expected as many keys as its {len(table.payload)} records, found {len(keys)}"
         )
     return keys
-
-
-def table_format(path: Path) -> Literal["parquet", "delta", "csv"]:
-    """parquet, delta or csv, by what lies there."""
-    if not path.exists():
-        raise DataError(f"{path}: expected a Parquet, Delta or CSV table, found nothing; check the path")
-    if (path / "_delta_log").is_dir():
-        return "delta"
-    names = [path.name] if path.is_file() else [file.name for file in path.rglob("*.*") if file.is_file()]
-    return "csv" if not any(name.endswith(".parquet") for name in names) and any(n.endswith(".csv") for n in names) else "parquet"

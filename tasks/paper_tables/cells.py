@@ -5,9 +5,7 @@ fitted, released, attacked.
 """
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +17,7 @@ from pass_core.training.loop import TrainConfig
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.settings import ProbeConfig, Roles
 from tasks.storage.code_digest import code_digest
+from tasks.storage.files import json_digest
 
 OnShare = Callable[[float], None]  # told which share of a cell is done
 FORMAT = 1
@@ -51,7 +50,7 @@ class Control:
 
     @property
     def digest(self) -> str:
-        return recipe_digest(self.recipe())
+        return json_digest(self.recipe())[:32]
 
     @property
     def effort(self) -> int:
@@ -83,7 +82,7 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        return recipe_digest(self.recipe())
+        return json_digest(self.recipe())[:32]
 
     @property
     def effort(self) -> int:
@@ -109,11 +108,6 @@ class CellResult:
     attributes: dict[str, AttributeScores]
     curves: dict[str, list[float]]  # term of the loss -> its value per epoch
     problem: str | None = None
-
-
-def recipe_digest(recipe: Mapping[str, Any]) -> str:
-    """Names a result."""
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:32]
 
 
 def _recipe(settings: dict[str, Any], modules: tuple[str, ...]) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
 from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
 from tasks.paper_tables.control import compute_control, restore_control, split_of
-from tasks.paper_tables.measure import measure, release
+from tasks.paper_tables.measure import measure
 from tasks.paper_tables.settings import Roles
 from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
-from tasks.steps.donor_choice import choose_donors
+from tasks.steps.sample_pool import choose_donors
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
@@ -53,9 +53,16 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare)
     except (ConfigError, DataError, MethodError) as error:  # the same every time: that it cannot be done is the result
         return CellResult({}, {}, str(error))
     controls = {name: restore_control(control, split, store) for name, control in cell.controls().items()}
-    released = release(fitted, split, cell.attack.draws, cell.seed, setting.pool.features)
-    told = measure(fitted, released, split, controls, cell.attack, cell.seed, _attack_progress(cell.roles, tell))
-    return CellResult(told, rounded(curves))
+    scores = measure(
+        fitted,
+        split,
+        setting.pool.features,
+        controls=controls,
+        config=cell.attack,
+        seed=cell.seed,
+        on_epoch=_attack_progress(cell.roles, tell),
+    )
+    return CellResult(scores, rounded(curves))
 
 
 def _fit(
@@ -69,8 +76,8 @@ def _fit(
         cell.roles.useful,
         cell.pool,
         share,
-        stream(cell.seed, "share", cell.dataset),  # the same half again
-        stream(cell.seed, "donors", cell.dataset),
+        share_rng=stream(cell.seed, "share", cell.dataset),  # the same half again
+        rng=stream(cell.seed, "donors", cell.dataset),
     )
     setting = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
     method: Method = discovery.load(pass_core.methods, cell.method).METHOD

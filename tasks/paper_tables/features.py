@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import os
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tasks.running.step_io import Reporter, RunKey
 from tasks.storage.code_digest import code_digest
-from tasks.storage.files import digest
+from tasks.storage.files import digest, json_digest
 from tasks.storage.parquet import SPLIT, read_folder
 
 STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
@@ -47,7 +46,7 @@ def prepare_features(
 def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) -> Config:
     """Attributes that the data set's section gives no role stay with the records."""
     section = config.dataset[dataset]
-    missing = tuple(sorted(set(attributes) - set(section.columns())))
+    missing = tuple(sorted(set(attributes) - set(section.attribute_names())))
     kept = dataclasses.replace(section, kept=section.kept + missing)
     return dataclasses.replace(config, dataset={**config.dataset, dataset: kept})
 
@@ -70,7 +69,7 @@ def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
         "raw": signature,
         "code": code_digest(("tasks.steps.ingest", "tasks.steps.extract", *entries)),
     }
-    name = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+    name = json_digest(recipe)[:16]
     return Layout(root / "data" / f"{dataset}-{name}", raw_root)
 
 

@@ -1,4 +1,4 @@
-"""What a fitted protector lets an attacker tell, attribute by attribute: accuracies, from which tables compute NAG."""
+"""How accurately an attacker reads each attribute from what a protector releases; tables compute NAG from it."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -8,8 +8,9 @@ import numpy as np
 
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
-from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
-from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records
+from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
+from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
+from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
@@ -26,107 +27,108 @@ class Split:
     test: Records
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
-    """What leaves: `train(draw)` is one of `draws` releases of the training records; joint laws where donors are drawn."""
-
-    train: Callable[[int], FloatArray]
-    test: FloatArray
-    train_joint: Mapping[str, DoubleArray] | None = None
-    test_joint: Mapping[str, DoubleArray] | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeScores:
     """Accuracies of one attribute on test records, as fractions."""
 
-    guess: float  # the training set's commonest class
+    guess: float  # always the training set's most common class
     unprotected: float  # classifier of originals, on originals
     attacker: float  # trained on what is released
     balanced: float  # the attacker's, mean over classes
     unfinetuned: float  # classifier of originals, on what is released
-    protector: float | None  # whom the protector was trained against; None where there is nobody
-    exact: float | None  # best rule donor -> class, learnt on training records; None where nothing is drawn from a pool
+    protector: float | None  # the adversary that the protector was trained against; None: it had none
+    exact: float | None  # best rule donor -> class, learnt on training records; None for methods without a pool
     information: float | None  # I(X';A) on training records, nats
 
 
 def learn_control(
     train: Records, attribute: Attribute, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch
 ) -> NetworkAdversary:
-    """The paper's classifier, of original records."""
+    """The paper's classifier, trained on original records."""
     task = AttackTask(lambda _: train.features, train.labels[attribute.name], attribute.n_classes)
     return ATTACK.learn(task, config, rng, on_epoch)
 
 
 def learn_probe(
-    released: Released,
+    released_train: Callable[[int], FloatArray],
     labels: IntArray,
     n_classes: int,
+    *,
     control: NetworkAdversary,
     config: NetworkConfig,
     rng: np.random.Generator,
     on_epoch: OnEpoch,
 ) -> NetworkAdversary:
-    """The probing attack: the paper's classifier, of released records; from scratch or from where originals led it."""
+    """The probing attack: the paper's classifier, trained on releases from scratch or from the control's weights."""
     if config.start == "scratch":
-        return ATTACK.learn(AttackTask(released.train, labels, n_classes), config, rng, on_epoch)
+        return ATTACK.learn(AttackTask(released_train, labels, n_classes), config, rng, on_epoch)
     network = copy.deepcopy(control.network)
-    train_classifier(network, released.train, labels, config, torch_generator(rng), on_epoch)
+    train_classifier(network, released_train, labels, config, torch_generator(rng), on_epoch)
     return NetworkAdversary(network)
-
-
-def release(fitted: Fitted, split: Split, draws: int, seed: int, donor_features: FloatArray) -> Released:
-    """One release of the test records, and `draws` independent ones of the training records."""
-    if fitted.channel is None:
-        test = fitted.transform(split.test.features, stream(seed, "release", "test"))
-        return Released(lambda k: fitted.transform(split.train.features, stream(seed, "release", str(k % draws))), test)
-    train_law, test_law = (
-        channel_law(fitted.channel, part.features, part.labels, split.attributes, stream(seed, "release", name), n)
-        for part, name, n in ((split.train, "train", draws), (split.test, "test", 1))
-    )
-    return Released(
-        lambda k: donor_features[train_law.draws[k % draws]],
-        donor_features[test_law.draws[0]],
-        train_law.joint,
-        test_law.joint,
-    )
 
 
 def measure(
     fitted: Fitted,
-    released: Released,
     split: Split,
+    donor_features: FloatArray,
+    *,
     controls: Mapping[str, NetworkAdversary],
     config: ProbeConfig,
     seed: int,
     on_epoch: Callable[[str], OnEpoch],
 ) -> dict[str, AttributeScores]:
-    """Attacks every attribute; `on_epoch(attribute)` listens to its attack."""
-    own = fitted.adversaries if isinstance(fitted, Adversarial) else {}
+    """Attacks every attribute of one release of the test records; `on_epoch(attribute)` listens to its attack."""
+    law = None
+    if fitted.channel is not None:
+        test, rng = split.test, stream(seed, "release", "test")
+        law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng, n_draws=1)
+    subject = _subject(fitted, split, donor_features, law, draws=config.draws, seed=seed)
+    own, drawn = (fitted.adversaries if isinstance(fitted, Adversarial) else {}), subject.substitution
     found = {}
     for attribute in split.attributes:
-        name = attribute.name
+        name, released = attribute.name, subject.released_test
         train_labels, labels = split.train.labels[name], split.test.labels[name]
-        control = controls[name]
-        rng = stream(seed, "probe", name)
-        probe = learn_probe(released, train_labels, attribute.n_classes, control, config, rng, on_epoch(name))
-        hits = hits_of(probe.probabilities(released.test), labels)
-        adversary = own.get(name)
+        control, adversary = controls[name], own.get(name)
+        probe = learn_probe(
+            subject.released_train,
+            train_labels,
+            attribute.n_classes,
+            control=control,
+            config=config,
+            rng=stream(seed, "probe", name),
+            on_epoch=on_epoch(name),
+        )
+        hits = hits_of(probe.probabilities(released), labels)
         found[name] = AttributeScores(
             guess=float((labels == majority_class(train_labels)).mean()),
             unprotected=float(hits_of(control.probabilities(split.test.features), labels).mean()),
             attacker=float(hits.mean()),
             balanced=float(np.mean([hits[labels == k].mean() for k in np.unique(labels)])),
-            unfinetuned=float(hits_of(control.probabilities(released.test), labels).mean()),
-            protector=None if adversary is None else float(hits_of(adversary.probabilities(released.test), labels).mean()),
-            exact=exact_accuracy(released, name),
-            information=None if released.train_joint is None else mutual_information(released.train_joint[name]),
+            unfinetuned=float(hits_of(control.probabilities(released), labels).mean()),
+            protector=None if adversary is None else float(hits_of(adversary.probabilities(released), labels).mean()),
+            exact=rule_accuracy(drawn.train_law.joint[name], law.joint[name]) if drawn and law else None,
+            information=mutual_information(drawn.train_law.joint[name]) if drawn else None,
         )
     return found
 
 
-def exact_accuracy(released: Released, name: str) -> float | None:
-    """Accuracy of the attacker nobody beats, where donors are drawn."""
-    if released.train_joint is None or released.test_joint is None:
-        return None
-    return rule_accuracy(released.train_joint[name], released.test_joint[name])
+def _subject(
+    fitted: Fitted, split: Split, donor_features: FloatArray, law: ChannelLaw | None, *, draws: int, seed: int
+) -> Subject:
+    """The split as the audit sees it, without the combination of attributes, which the paper does not attack."""
+    release: DrawnRelease | MadeRelease
+    channel = fitted.channel
+    if channel is None or law is None:
+        made = fitted.transform(split.test.features, stream(seed, "release", "test"))
+        release = MadeRelease((made,), lambda k: fitted.transform(split.train.features, stream(seed, "release", str(k % draws))))
+    else:
+        release = DrawnRelease(
+            channel=lambda _split, _rows: channel,
+            donor_features=donor_features,
+            drawn_test=law.draws[0],
+            fresh_draws=draws,
+            rng=stream(seed, "release", "train"),
+        )
+    # Attributes are attacked record by record here: persons and blocks do not matter.
+    train, test = (Part(one, np.arange(len(one)), np.arange(len(one))) for one in (split.train, split.test))
+    return make_subject(attributes=split.attributes, train=train, test=test, release=release, combine_private=False)

@@ -11,6 +11,7 @@ from tasks.paper_tables.aggregate import FilledTable, Place
 from tasks.paper_tables.words import NOTHING
 from tasks.reports.page import environment
 from tasks.reports.scatter import Rival, ours_beside_paper
+from tasks.storage.files import write_atomically
 
 CSV_COLUMNS = (
     "table", "effort", "seeds", "row", "method", "column", "role", "nag", "deviation", "accuracy", "paper_nag", "paper_deviation",
@@ -20,14 +21,12 @@ CSV_COLUMNS = (
 
 def write_table(filled: FilledTable, folder: Path) -> dict[str, Path]:
     """Writes NAME.md, NAME.csv and NAME.html; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     name = filled.plan.name if filled.plan.effort == "full" else f"{filled.plan.name}-{filled.plan.effort}"
     paths = {}
     for ending, content in (("md", markdown(filled)), ("csv", comma_separated(filled)), ("html", page(filled))):
         paths[ending] = folder / f"{name}.{ending}"
-        temporary = paths[ending].with_suffix(f".{ending}.part")
-        temporary.write_text(content)
-        temporary.replace(paths[ending])
+        with write_atomically(paths[ending]) as temporary:
+            temporary.write_text(content)
     return paths
 
 

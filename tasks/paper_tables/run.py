@@ -2,35 +2,28 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from pass_core.errors import StageFailed
 from pass_core.training.epochs import Epoch
-from tasks.config import TrackingConfig
 from tasks.paper_tables.cells import Cell, Control, FeatureSet
 from tasks.paper_tables.compute import THREADS, compute
 from tasks.paper_tables.plan import Plan
 from tasks.paper_tables.store import Store
-from tasks.running.processes import end_with_parent
+from tasks.running.processes import WorkerDied, Workers, send
 from tasks.running.provenance import describe
 from tasks.running.step_io import Reporter, RunKey
 from tasks.running.tracking import track_pipeline, track_step
+from tasks.sections.running import TrackingConfig
 from tasks.storage.files import read_json, storage_errors, write_json
 
 logger = logging.getLogger(__name__)
-
-SECONDS_BETWEEN_LOOKS = 1.0
-_shares: Any = None  # in a worker: the queue to its parent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,41 +98,14 @@ def _listener(tally: _Tally, digest: str) -> Callable[[float], None]:
 def _run_spread(waiting: list[Cell | Control], features: Mapping[str, FeatureSet], bench: Bench, tally: _Tally) -> None:
     if not waiting:
         return
-    context = multiprocessing.get_context("spawn")  # a fork would inherit threads and locks in the middle of their work
-    queue = context.Queue()
-    workers = min(bench.workers, len(waiting))
-    with (
-        _pinned_threads(),
-        ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(queue,)) as pool,
-    ):
+    work = functools.partial(_work, bench.store)
+    items = [(cell, features[cell.features]) for cell in waiting]
+    with _pinned_threads(), Workers(min(bench.workers, len(waiting))) as workers:
         try:
-            running = {pool.submit(_work, cell, features[cell.features], bench.store): cell for cell in waiting}
-            while running:
-                done, _ = wait(running, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                while not queue.empty():
-                    digest, share = queue.get()
-                    _listener(tally, digest)(share)
-                for future in done:
-                    _finish(running.pop(future), _seconds(future), bench, tally)
-        except BaseException:
-            _end(pool)
-            raise
-
-
-def _seconds(future: "Future[float]") -> float:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        advice = "run the same command again to go on, with fewer --workers if memory was short"
-        raise StageFailed(f"a worker of the bench died: {advice}") from None
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    """Nobody waits for cells that nobody wants any more."""
-    workers = list((pool._processes or {}).values())  # noqa: SLF001 (there is no other way before Python 3.14)
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        worker.kill()
+            for (cell, _), seconds in workers.each(work, items, lambda message: _listener(tally, message[0])(message[1])):
+                _finish(cell, seconds, bench, tally)
+        except WorkerDied as error:
+            raise StageFailed(f"bench: {error}, with fewer --workers if memory was short") from None
 
 
 @contextlib.contextmanager
@@ -157,18 +123,11 @@ def _pinned_threads() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker(queue: Any) -> None:
-    global _shares  # noqa: PLW0603 (a queue can only be inherited, not handed over with the work)
-    _shares = queue
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends its workers
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _work(cell: Cell | Control, features: FeatureSet, store: Store) -> float:
+def _work(store: Store, item: tuple[Cell | Control, FeatureSet]) -> float:
     """What a worker does; the seconds it took."""
-    started = time.monotonic()
+    started, (cell, features) = time.monotonic(), item
     digest = cell.digest
-    compute(cell, features, store, lambda share: _shares.put((digest, share)))
+    compute(cell, features, store, lambda share: send((digest, share)))
     return time.monotonic() - started
 
 

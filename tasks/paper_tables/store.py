@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tasks.paper_tables.cells import Cell, CellResult, Control
 from tasks.paper_tables.measure import AttributeScores
-from tasks.storage.files import read_json, write_json
+from tasks.storage.files import read_json, write_atomically, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,8 @@ class Store:
     def put_control(self, control: Control, network: dict[str, Tensor], accuracy: float) -> None:
         """The network first: a result that has its name is whole."""
         path = self.path(control)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".part")
-        save_file(network, temporary)
-        temporary.replace(path.with_suffix(".safetensors"))
+        with write_atomically(path.with_suffix(".safetensors")) as temporary:
+            save_file(network, temporary)
         write_json(path, {"accuracy": accuracy, "recipe": control.recipe()})
 
     def get_control(self, control: Control) -> dict[str, Tensor]:

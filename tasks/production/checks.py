@@ -1,4 +1,4 @@
-"""The suite of a protected lake: one row per partition, so that it costs the same whatever the number of records."""
+"""The expectations of a protected lake: one row per partition, so that the cost does not depend on the number of records."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,15 +9,17 @@ from tasks.expectations.suites import between, check, columns, in_set, not_null,
 from tasks.production.manifest import Receipt
 
 
-def check_partitions(name: str, receipts: Mapping[str, Receipt], schemas: Mapping[str, str], expected: str, docs: Path) -> int:
-    """Runs the suite over partitions about to be published; the number of expectations that held.
+def check_partitions(
+    name: str, receipts: Mapping[str, Receipt], schemas: Mapping[str, str], *, expected: str, docs: Path
+) -> None:
+    """Checks partitions before they are published.
 
     Args:
         schemas: partition -> the columns that its files have.
-        expected: the columns that may leave.
+        expected: the columns that may be published.
 
     Raises:
-        ValidationFailed: some do not hold.
+        ValidationFailed: an expectation does not hold.
     """
     rows = [
         {
@@ -42,4 +44,4 @@ def check_partitions(name: str, receipts: Mapping[str, Receipt], schemas: Mappin
         between("donors", 1, largest),
         *(not_null(column) for column in ("rows", "files", "donors")),
     ]
-    return check(name, {"partitions": (pd.DataFrame(rows), suite)}, docs)
+    check(name, {"partitions": (pd.DataFrame(rows), suite)}, docs)

@@ -1,4 +1,4 @@
-"""Named instants at which a test can kill a run: PASS_CRASH_AT=step dies there as kill -9 does, step:3 the third time."""
+"""Named points at which a test can kill a run: with PASS_CRASH_AT=step it dies there as by kill -9, step:3 the third time."""
 
 import os
 import signal
@@ -7,32 +7,15 @@ from collections import Counter
 CRASH_AT = "PASS_CRASH_AT"
 # Every step of a run that leaves something on disk, in order.
 STEPS = (
-    "locked",
-    "pinned",
-    "partition started",
-    "partition half written",
-    "partition written",
-    "partition staged",
-    "all staged",
-    "checked",
-    "audited",
-    "ledger half written",
-    "ledger written",
-    "version started",
-    "version half linked",
-    "version linked",
-    "version synced",
-    "version named",
-    "pointer made",
-    "pointer moved",
-    "retired one",
-    "staging cleared",
-)
+    "locked", "pinned", "partition started", "partition half written", "partition written", "partition staged", "all staged",
+    "checked", "audited", "ledger half written", "ledger written", "version started", "version half linked", "version linked",
+    "version synced", "version named", "pointer made", "pointer moved", "retired one", "staging cleared",
+)  # fmt: skip
 _passed: Counter[str] = Counter()
 
 
 def crash_point(step: str) -> None:
-    """Dies here when the environment says so."""
+    """Dies here when PASS_CRASH_AT names this step."""
     wanted = os.environ.get(CRASH_AT)
     if wanted is None:
         return

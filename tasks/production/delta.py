@@ -1,7 +1,7 @@
-"""A Delta table as target: a version is one commit, which takes partitions' old files out and puts their new ones in.
+"""A Delta table as target: a version is one commit, which replaces partitions' old files by their new ones.
 
-The files are those that workers staged, byte for byte; the log tells names, lengths and numbers of rows, and no other statistics.
-The manifest lies in the state folder. Which one holds is told by the commit itself, as the version of our application.
+The files are those that workers staged, byte for byte; the log holds names, lengths and numbers of rows, and no other statistics.
+Manifests are in the state folder. The commit itself records which one is current, as the version of our application.
 """
 
 import contextlib
@@ -18,30 +18,29 @@ import pyarrow.parquet as pq
 
 from pass_core.errors import ConfigError, StorageError
 from tasks.production.crash_points import crash_point
-from tasks.production.interfaces import Held
-from tasks.production.manifest import Manifest, OutputFile, read_manifest, to_json
+from tasks.production.manifest import Manifest, read_manifest, to_json
 from tasks.production.versions import ObjectTarget
+from tasks.production.writer_lock import Lease
 from tasks.storage.files import read_json, sync_file, write_json
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 APPLICATION = "pass-pipeline"
-NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # also for those who compact the table later
+NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # also when the table is compacted later
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DeltaTarget(ObjectTarget):
-    """A Delta table in a folder or an object store."""
+    """A Delta table in a folder or an object store.
+
+    Files keep their hive folders: some readers (polars) take partition values from the folders alone.
+    """
 
     plain_lists = True
 
     def __init__(self, place: str, state: Path) -> None:
-        if "://" not in place:
-            place = str(Path(place).resolve())
         super().__init__(place, state)
-        if "://" not in place and self.state.is_relative_to(place):
-            raise ConfigError(f"state {state}: expected a folder outside the target, which others may read")
         self._seen: tuple[int, dict[str, Mapping[str, str | None]]] = (-1, {})
         self.current()
 
@@ -50,25 +49,35 @@ class DeltaTarget(ObjectTarget):
         number = table.transaction_version(APPLICATION) if table else None
         if number is None:
             if table:
-                raise ConfigError(f"{self._place}: holds a table of others: expected an empty folder or a protected lake")
+                raise ConfigError(
+                    f"{self.location}: expected an empty folder or a protected lake, found another table; choose another target"
+                )
             return None
         path = self._manifest(number >> 32, number & 0xFFFFFFFF)
         return read_manifest(read_json(path), str(path))
+
+    def manifests(self) -> dict[int, Manifest]:
+        # Of two with one number the later was published, with the larger token.
+        paths = {int(path.stem.split("-")[0]): path for path in sorted((self.state / "manifests").glob("*.json"))}
+        return {
+            version: read_manifest(read_json(paths[version]), str(paths[version]))
+            for version in self._commits()
+            if version in paths
+        }
 
     def place(self, version: int, token: int) -> str:
         return f"{version:06d}-{token:08x}"
 
     def holds(self, manifest: Manifest, partition: str) -> bool:
-        paths = [_path(manifest.places[partition], file) for file in manifest.partitions[partition].files]
-        found = self._files.get_file_info([f"{self._base}/{path}" for path in paths])
-        return all(path in self._adds() for path in paths) and all(info.type == pafs.FileType.File for info in found)
+        paths = [f"{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
+        return all(path in self._adds() for path in paths) and self.has_files(manifest, partition)
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Held) -> None:
+    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
         own = self.place(manifest.version, manifest.token)
         crash_point("version started")
         for name, folder in staged.items():
             for file in manifest.partitions[name].files:
-                self._upload(folder / file.path, _path(own, file))
+                self._upload(folder / file.path, f"{own}/{file.path}")
             crash_point("version half linked")
         path = self._manifest(manifest.version, manifest.token)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,48 +87,44 @@ class DeltaTarget(ObjectTarget):
         held.check()
         before = self.current()
         if before is not None and before.token > manifest.token:
-            raise StorageError(f"{self._place}: another run has published meanwhile; nothing was published here")
-        self._commit(manifest, staged, own)
+            raise StorageError(f"{self.location}: another run has published meanwhile, so this one published nothing; run again")
+        if manifest.restores is not None and base is not None:
+            self._restore(manifest, base)
+        else:
+            self._commit(manifest, staged, own)
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
-        """Vacuums files that the last `keep` versions do not show; the log's older versions cannot be read any more."""
+    def retire(self, keep: int) -> None:
+        """Vacuums files that the last `keep` versions do not contain; older versions of the table can no longer be read."""
         table, current = self._table(), self.current()
         if table is None or current is None:
-            return []
-        commits = {
-            entry["passVersion"]: entry["version"] for entry in reversed(table.history()) if entry.get("passVersion") is not None
-        }
-        kept = {version for version in commits if current.version - keep < version <= current.version}
-        wanted = sorted(commits[version] for version in kept)
-        with _told(self._place):
+            return
+        wanted = sorted(
+            commit for version, commit in self._commits().items() if current.version - keep < version <= current.version
+        )
+        with _one_line_errors(self.location):
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=wanted)
         crash_point("retired one")
-        old = []
-        for path in sorted((self.state / "manifests").glob("*.json")):
-            version = int(path.stem.split("-")[0])
-            if version <= current.version - keep:
+        for path in (self.state / "manifests").glob("*.json"):
+            if int(path.stem.split("-")[0]) <= current.version - keep:
                 path.unlink()
-                old.append(version)
-        return sorted(set(old))
 
     def _commit(self, manifest: Manifest, staged: Mapping[str, Path], own: str) -> None:
-        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake import Schema
         from deltalake.transaction import create_table_with_add_actions
 
         adds = [
-            _add(_path(own, file), folder / file.path, name)
+            _add(f"{own}/{file.path}", folder / file.path, name)
             for name, folder in staged.items()
             for file in manifest.partitions[name].files
         ]
-        holding = Transaction(APPLICATION, manifest.version << 32 | manifest.token)
-        properties = CommitProperties({"passVersion": manifest.version}, max_commit_retries=0, app_transactions=[holding])
+        properties = _properties(manifest)
         columns, schema = self._columns(manifest, staged)
         table = self._table()
-        with _told(self._place):
+        with _one_line_errors(self.location):
             if table is None:
                 create_table_with_add_actions(
-                    self._place,
+                    self.location,
                     Schema.from_arrow(schema),
                     adds,
                     partition_by=columns,
@@ -131,8 +136,20 @@ class DeltaTarget(ObjectTarget):
                 known = table.schema() if not staged else Schema.from_arrow(schema)
                 table.create_write_transaction([*adds, *removed], "append", known, columns, commit_properties=properties)
 
+    def _restore(self, manifest: Manifest, base: Manifest) -> None:
+        table = self._table()
+        if table is not None:
+            with _one_line_errors(self.location):
+                table.restore(self._commits()[base.version], commit_properties=_properties(manifest))
+
+    def _commits(self) -> dict[int, int]:
+        """Version -> the table's own number of its commit."""
+        table = self._table()
+        history = reversed(table.history()) if table else ()
+        return {entry["passVersion"]: entry["version"] for entry in history if entry.get("passVersion") is not None}
+
     def _removals(self, unchanged: set[str]) -> list[Any]:
-        """All files of partitions that are replaced or gone, whoever wrote them; those of unchanged partitions stay."""
+        """All files of partitions that are replaced or removed, by any writer; those of unchanged partitions stay."""
         from deltalake.transaction import RemoveAction
 
         kept = [_values(name) for name in unchanged]
@@ -152,7 +169,7 @@ class DeltaTarget(ObjectTarget):
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self._place)
+            return DeltaTable(self.location)
         except TableNotFoundError:
             return None
 
@@ -163,7 +180,7 @@ class DeltaTarget(ObjectTarget):
             return {}
         if self._seen[0] != table.version():
             rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
-            # The log quotes paths; whoever adds or removes a file gives its plain one.
+            # The log quotes paths; actions that add or remove a file take the plain ones.
             self._seen = (table.version(), {unquote(row["path"]): row.get("partition") or {} for row in rows})
         return self._seen[1]
 
@@ -175,11 +192,6 @@ class DeltaTarget(ObjectTarget):
 
     def _manifest(self, version: int, token: int) -> Path:
         return self.state / "manifests" / f"{self.place(version, token)}.json"
-
-
-def _path(place: str, file: OutputFile) -> str:
-    """A file's place in the table, hive folders and all: some readers (polars) take partition values from them alone."""
-    return f"{place}/{file.path}"
 
 
 def _values(partition: str) -> dict[str, str | None]:
@@ -195,14 +207,21 @@ def _add(path: str, local: Path, partition: str) -> Any:
     return AddAction(path, local.stat().st_size, _values(partition), 0, True, rows)
 
 
+def _properties(manifest: Manifest) -> Any:
+    from deltalake import CommitProperties, Transaction
+
+    current = Transaction(APPLICATION, manifest.version << 32 | manifest.token)
+    return CommitProperties({"passVersion": manifest.version}, max_commit_retries=0, app_transactions=[current])
+
+
 @contextlib.contextmanager
-def _told(place: str) -> Iterator[None]:
+def _one_line_errors(place: str) -> Iterator[None]:
     """Errors of the table in one line; their own text may hold values."""
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
         yield
     except CommitFailedError:
-        raise StorageError(f"{place}: somebody else has written to the table meanwhile; run again") from None
+        raise StorageError(f"{place}: another writer has changed the table meanwhile; run again") from None
     except DeltaError as error:
         raise StorageError(f"{place}: cannot be written as a Delta table now ({type(error).__name__}); run again") from None

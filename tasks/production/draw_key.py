@@ -10,17 +10,17 @@ from pass_core.channel.draws import KEY_BYTES, experiment_key, key_id
 from pass_core.errors import ConfigError
 
 KEY, KEY_FILE = "PASS_DRAW_KEY", "PASS_DRAW_KEY_FILE"  # environment: the key in hex, or the path of its file
-GUESSABLE_SEEDS = 2**16  # whose keys are refused: anybody can try them
-ADVICE = "make one with `pass-pipeline key new FILE`"
+GUESSABLE_SEEDS = 2**16  # whose keys are rejected: anyone can try them
+ADVICE = "make one with `pass-pipeline lake key new FILE`"
 
 
 def new_key(path: Path) -> str:
-    """Writes a fresh key that only its owner can read, and gives its id; a file that is there stays."""
+    """Writes a new key that only its owner can read, and returns its id; never replaces a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{path}: a file is there, and a key that is lost cannot be made again; choose another name") from None
+        raise ConfigError(f"{path}: expected no file, found one: a lost key cannot be restored; choose another name") from None
     key = secrets.token_bytes(KEY_BYTES)
     with os.fdopen(descriptor, "w") as file:
         file.write(key.hex() + "\n")
@@ -30,7 +30,7 @@ def new_key(path: Path) -> str:
 
 
 def find_key(file: Path | None, environment: Mapping[str, str], given: str | None = None) -> bytes:
-    """The draw key: handed in by a secret store, else from a file, else from the environment.
+    """The draw key: from a secret store, else from a file, else from the environment.
 
     Raises:
         ConfigError: there is none, it is no 256-bit key, others can read its file, or it comes from a guessable seed.
@@ -47,7 +47,7 @@ def find_key(file: Path | None, environment: Mapping[str, str], given: str | Non
 
 
 def read_key_file(path: Path) -> bytes:
-    """The key in a file that nobody but its owner may read."""
+    """The key in a file that only its owner can read."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -72,5 +72,5 @@ def _parsed(text: str, place: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise ConfigError(f"{place}: expected a key of {8 * KEY_BYTES} bits, found {8 * len(key)}; {ADVICE}")
     if len(set(key)) < KEY_BYTES // 4 or any(key == experiment_key(seed) for seed in range(GUESSABLE_SEEDS)):
-        raise ConfigError(f"{place}: this key can be guessed: expected a random one; {ADVICE}")
+        raise ConfigError(f"{place}: expected a random key, found one that can be guessed; {ADVICE}")
     return key

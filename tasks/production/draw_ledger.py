@@ -1,8 +1,8 @@
-"""How often each record was drawn, across models, pools and keys; several draws of one record let an attacker average.
+"""Counts how often each record was drawn, across models, pools and keys: an attacker can average several draws of one record.
 
 A record is a 64-bit keyed hash of data set and id, under a key of the ledger's own: it stays when the draw key rotates, so that
-a new key's draws of the same records count. Without that key the ledger tells nobody's id. A segment holds the sorted hashes of
-one run and one draw (model, pool, key, recipe); it is read through the page cache, so memory does not grow with the ledger.
+a new key's draws of the same records count. Without that key the ledger reveals no id. A segment holds the sorted hashes of one
+run and one draw (model, pool, key, recipe); it is read through the page cache, so memory does not grow with the ledger.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from pass_core.data import IntArray
 from pass_core.errors import ConfigError, DataError
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_key import find_key, new_key
-from tasks.storage.files import sync_folder, write_json
+from tasks.storage.files import sync_folder, write_atomically, write_json
 
 LEDGER_KEY = "PASS_LEDGER_KEY_FILE"  # environment: a key file elsewhere than beside the ledger
 BUCKET_ROWS = 2**24  # hashes that are merged at once
@@ -30,18 +30,20 @@ class Ledger:
         self.folder = folder
 
     def key(self) -> bytes:
-        """The ledger's own key, made at the first run; a ledger without its key cannot count any more, which is an error."""
+        """The ledger's own key, made at the first run; a ledger whose key is lost is an error, since it cannot count any more."""
         elsewhere = os.environ.get(LEDGER_KEY)
         path = Path(elsewhere) if elsewhere else self.folder / "ledger.key"
         if not path.exists() and not elsewhere:
             if self._segments():
-                raise ConfigError(f"{path}: the ledger's key is gone, and draws cannot be counted without it; restore it")
+                raise ConfigError(
+                    f"{path}: expected the ledger's key, found none, and draws cannot be counted without it; restore it"
+                )
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             new_key(path)
         return find_key(path, {})
 
     def draws(self, hashes: WordArray, draw: str) -> int:
-        """Draws of the record among these that was drawn most often, when they are drawn under `draw`."""
+        """Number of draws of the record that was drawn most often, once these are drawn under `draw`."""
         if not len(hashes):
             return 0
         counts: IntArray = np.ones(len(hashes), dtype=np.int64)
@@ -54,15 +56,14 @@ class Ledger:
         return int(counts.max())
 
     def record(self, draw: str, version: int, hashes: Sequence[WordArray], decision: str | None = None) -> None:
-        """Notes that these records (sorted hashes per partition) are drawn; the same again is the same file.
+        """Records that these records (sorted hashes per partition) are drawn; a repetition writes the same file.
 
         Args:
-            decision: why they may be drawn more often than the limit; somebody's own words, so they stay in here.
+            decision: reason for exceeding the limit; free text, so it stays in the private ledger.
         """
         path = self.folder / f"{draw}-{version:06d}.u64"
         if decision is not None:
             write_json(path.with_suffix(".json"), {"redraw": decision})
-        temporary = path.with_suffix(".part")
         buckets = max(1, -(-sum(map(len, hashes)) // BUCKET_ROWS))
         edges = [2**64 * k // buckets for k in range(1, buckets)]
         starts = [
@@ -70,36 +71,33 @@ class Ledger:
             *(_places(hashes, edge) for edge in edges),
             np.array([*map(len, hashes)]),
         ]
-        with temporary.open("wb") as file:
+        with write_atomically(path, temporary=path.with_suffix(".part"), sync=True) as part, part.open("wb") as file:
             for start, stop in itertools.pairwise(starts):
                 bucket = [one[first:last] for one, first, last in zip(hashes, start, stop, strict=True)]
                 file.write(np.unique(np.concatenate(bucket)).astype("<u8").tobytes())
                 crash_point("ledger half written")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
         sync_folder(self.folder)
 
     def _segments(self) -> list[tuple[str, WordArray]]:
         paths = [path for path in sorted(self.folder.glob("*-*.u64")) if path.stat().st_size]
         damaged = next((path for path in paths if path.stat().st_size % 8), None)
         if damaged:
-            raise DataError(f"{damaged}: the ledger is damaged; restore it")
+            raise DataError(f"{damaged}: expected whole 64-bit hashes, found a damaged ledger; restore it")
         return [(path.stem.split("-")[0], np.memmap(path, dtype="<u8", mode="r")) for path in paths]
 
 
 def refuse_past(limit: int, draws: Mapping[str, int], override: str | None) -> None:
-    """Ends the run when a partition's records would be drawn too often and nobody decided so.
+    """Rejects a run that would draw a partition's records too often without a reason.
 
     Raises:
-        ConfigError: more draws than the limit, and no reason was given.
+        ConfigError: more draws than the limit, and no reason is given.
     """
     over = {name: count for name, count in draws.items() if count > limit}
     if over and not override:
         raise ConfigError(
             f"{len(over)} partition(s), such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times, "
-            f"protect.draws_at_most is {limit}: several draws of one record let an attacker average. Keep model, pool and key, "
-            f"or give --redraw 'reason' to decide for it"
+            f"protect.draws_at_most is {limit}: an attacker can average several draws of one record. Keep model, pool and "
+            f"key, or give --redraw 'reason'"
         )
 
 

@@ -1,18 +1,18 @@
-"""What is written about a protected lake: pins, receipts, manifest. No times, so that a re-run writes the same bytes."""
+"""The records of a protected lake: pins, receipts, manifest. They hold no times, so that a re-run writes the same bytes."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pass_core.errors import DataError
+from tasks.storage.files import json_digest
 
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
     """What a release is made with, fixed when a run starts."""
 
@@ -20,17 +20,17 @@ class Pins:
     model: str  # digest
     pool: str  # digest
     key: str  # the key's id
-    recipe: str  # digest of what a draw depends on beside: extractor, rule of who may not meet whom
-    columns: str  # digest of what leaves and under which names
+    recipe: str  # digest of what else a draw depends on: extractor, rule of excluded donors
+    columns: str  # digest of the published columns
 
     def changes(self, now: "Pins") -> tuple[str, ...]:
-        """What is different now."""
+        """The names of the pins that differ now."""
         return tuple(f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(now, f.name))
 
     @property
     def draw(self) -> str:
-        """Names the draw: records protected again under another one are drawn once more."""
-        return digest_of([self.dataset, self.model, self.pool, self.key, self.recipe])[:16]
+        """Identifies the draw: records protected again under another one are drawn once more."""
+        return json_digest([self.dataset, self.model, self.pool, self.key, self.recipe])[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class OutputFile:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What was done to one partition."""
 
@@ -55,52 +55,48 @@ class Receipt:
     quarantined: int
     files: tuple[OutputFile, ...]
     donors: int  # different ones in it
-    sampled: int  # records that were put aside for the audit gate
-    draws: int = 1  # of the record that was drawn most often, this one included
+    sampled: int  # records kept for the audit gate
+    draws: int = 1  # of the record that was drawn most often, this draw included
 
     @property
     def id(self) -> str:
-        """Names the receipt by what it says."""
-        return digest_of(dataclasses.asdict(self))
+        """Identifies the receipt by its content."""
+        return json_digest(dataclasses.asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A version of a protected lake."""
 
     version: int
     token: int  # of the writer, for fencing
     numerics: Mapping[str, Any]
-    schema: Mapping[str, str]  # of the source when the target was begun: column -> type
-    added: Mapping[str, str]  # columns that were let in later; older files lack them
+    schema: Mapping[str, str]  # of the source at the first version: column -> type
+    added: Mapping[str, str]  # columns accepted later; older files lack them
     partitions: Mapping[str, Receipt]
     places: Mapping[str, str]  # partition -> folder below the target that its files' paths start from
-    audit: Mapping[str, Any]  # what the gate said of the partitions that are new in this version
+    audit: Mapping[str, Any]  # the gate's result for the partitions that are new in this version
+    restores: int | None = None  # the version that a rollback published again
     format: int = FORMAT
 
 
-def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
 def to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON values."""
+    """A dataclass as plain JSON values; the manifest of a version that is no rollback does not mention one."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), sort_keys=True))
-    return plain
+    return {name: item for name, item in plain.items() if (name, item) != ("restores", None)}
 
 
 def read_receipt(raw: Any) -> Receipt:
-    """The receipt that `to_json` gave."""
+    """The receipt that `to_json` wrote."""
     try:
         files = tuple(OutputFile(**file) for file in raw["files"])
         return Receipt(**raw | {"pins": Pins(**raw["pins"]), "files": files})
     except (KeyError, TypeError):
-        raise DataError("is no receipt of a protected partition") from None
+        raise DataError("expected the receipt of a protected partition, found something else; restore it") from None
 
 
 def read_manifest(raw: Any, place: str) -> Manifest:
-    """The manifest that `to_json` gave; another format or damage is a DataError that names its place."""
+    """The manifest that `to_json` wrote; another format or damage is a DataError that names its place."""
     found = raw.get("format") if isinstance(raw, dict) else None
     if found != FORMAT:
         raise DataError(f"{place}: expected a manifest of format {FORMAT}, found {found}; restore it or choose another target")

@@ -1,11 +1,13 @@
-"""What needs work, and why: decided from the manifest and the source's listing alone, without reading data."""
+"""What needs work, and why: decided from the manifest and the source's listing, without reading data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pass_core.errors import DataError
-from tasks.production.interfaces import SourcePartition
+from tasks.production.interfaces import Failure, SourcePartition
 from tasks.production.manifest import Manifest, Pins, Receipt
+from tasks.storage.files import write_json
 
 REDRAWING = {"dataset", "model", "pool", "key", "recipe"}  # changes that draw records again
 
@@ -16,7 +18,7 @@ class Planned:
 
     partition: SourcePartition
     reason: str
-    redraws: int  # draws of its records there will have been, as far as the manifest tells
+    redraws: int  # draws of its records after this run, according to the manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,11 @@ def make_plan(
     holds: Callable[[str], bool],
     still_good: Callable[[Receipt], bool],
 ) -> Plan:
-    """Compares what is there with what is published.
+    """Compares the source with what is published.
 
     Args:
-        holds: whether a published partition's files are there.
-        still_good: whether a partition made with other pins may stay, because only donors left whom it does not show.
+        holds: whether a published partition's files exist.
+        still_good: whether a partition made with other pins may stay: donors were withdrawn, and it shows none of them.
     """
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
@@ -80,7 +82,7 @@ def _reason(
 
 
 def refuse_missing(plan: Plan, allowed: bool) -> None:
-    """A partition that vanished is an accident until somebody says it is not.
+    """Rejects a source that lost partitions: an accident, unless the user decides otherwise.
 
     Raises:
         DataError: published partitions are no longer in the source.
@@ -88,11 +90,24 @@ def refuse_missing(plan: Plan, allowed: bool) -> None:
     if plan.missing and not allowed:
         raise DataError(
             f"{len(plan.missing)} published partition(s), such as {plan.missing[0]}, are missing from the source: restore them, "
-            f"or give --drop-missing to take them out of the target"
+            f"or give --drop-missing to remove them from the target"
         )
 
 
 def audited_rows(rows: Mapping[str, int], wanted: int) -> dict[str, int]:
-    """How many records of each partition the gate is to see: in proportion, `wanted` together or all there are."""
+    """How many records of each partition the gate audits: in proportion, `wanted` together, or all if there are fewer."""
     total = max(1, sum(rows.values()))
     return {name: min(count, -(-wanted * count // total)) for name, count in rows.items()}
+
+
+def write_plan(path: Path, plan: Plan, manifest: Manifest | None, failures: Sequence[Failure]) -> None:
+    """Writes a backfill's plan with the status of each partition: planned, done or failed."""
+    messages, entries = {failure.partition: failure.message for failure in failures}, {}
+    for planned in plan.work:
+        name = planned.partition.name
+        receipt = manifest.partitions.get(name) if manifest else None
+        done = receipt is not None and receipt.input_digest == planned.partition.digest
+        status = "failed" if name in messages else "done" if done else "planned"
+        entries[name] = {"reason": planned.reason, "status": status, "message": messages.get(name, "")}
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_json(path, entries)

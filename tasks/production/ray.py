@@ -1,7 +1,7 @@
-"""The distributed engine: Ray Data actors, each with model and pool, on one machine or many; what they stage is published here.
+"""The distributed executor: Ray Data actors, each with model and pool, on one machine or many. This process publishes.
 
-A node that dies takes its partitions along: they are handed out again, among those who are left. All nodes see staging, source,
-model and pool under the same paths, and compute with the same arithmetic; both are checked before anything is drawn.
+When a node dies, its partitions are assigned to the others again. All nodes must see staging, source, model and pool under the
+same paths, and compute with the same arithmetic; both are checked before anything is drawn.
 """
 
 import json
@@ -24,18 +24,18 @@ from tasks.running.numerics import fingerprint
 
 logger = logging.getLogger(__name__)
 
-ROUNDS = 4  # how often partitions of workers that died are handed out again
+ROUNDS = 4  # how often partitions of workers that died are assigned again
 
 
-class RayEngine:
-    """Actors of a Ray cluster: the one at `address` (`auto`: this machine's), or one that lives as long as the run."""
+class RayExecutor:
+    """Actors of a Ray cluster: the one at `address` (`auto`: this machine's), or one that runs as long as the run."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        """`workers`: actors at most; as many as the cluster has cores by default."""
+        """`workers`: maximum number of actors; default: one per core of the cluster."""
         try:
             import ray.data
         except ImportError:
-            raise ConfigError("engine ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
+            raise ConfigError("executor ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray, self._workers, self._address = ray, workers, address
         self._connected = False
@@ -55,8 +55,8 @@ class RayEngine:
             if not waiting:
                 return
         raise TransientError(
-            f"ray: {len(waiting)} partition(s) were handed out {ROUNDS} times and none came back whole; see the cluster's logs, "
-            f"run again to go on with what is staged"
+            f"ray: {len(waiting)} partition(s) were assigned {ROUNDS} times and never finished; see the cluster's logs, then run "
+            f"again to resume"
         )
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class RayEngine:
         context.enable_progress_bars = False
 
     def _round(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
-        """Hands partitions out, one per block; raises a RayError when a worker is lost."""
+        """Assigns partitions, one per block; raises a RayError when a worker is lost."""
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         actors = max(1, min(self._workers or cores, cores, len(work)))
         numerics = fingerprint(resolve_device(job.device), THREADS)
@@ -93,7 +93,7 @@ class RayEngine:
             fn_constructor_args=(job, numerics),
             compute=self._ray.data.ActorPoolStrategy(size=actors),
             num_cpus=1,
-            # Ray would wait for a dead node's cores to come back: partitions are handed out again by us instead.
+            # Ray would wait for a dead node's cores to come back: `protect` assigns the partitions again instead.
             ray_remote_args_fn=lambda: {"max_restarts": 0, "max_task_retries": 0},
         )
         for row in done.iter_rows():
@@ -104,7 +104,7 @@ class RayWorker:
     """A worker in an actor."""
 
     def __init__(self, job: Job, numerics: dict[str, Any]) -> None:
-        """What speaks against this node is told as every partition's failure: an actor that raises is started again for ever."""
+        """An unsuitable node reports a failure for each partition: Ray restarts an actor that raises for ever."""
         pa.set_cpu_count(1)
         self._unfit = unfit(job, numerics)
         self._worker = None if self._unfit else Worker(job)
@@ -128,7 +128,7 @@ def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
 
 
 def _knock(address: str | None) -> None:
-    """Fails at once where nobody listens; Ray itself tries for minutes."""
+    """Fails at once where no server listens; Ray itself tries for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()

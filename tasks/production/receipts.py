@@ -1,6 +1,5 @@
-"""Receipts of what was published, with how often each donor is shown: private, named by what they say."""
+"""Receipts of published partitions, with how often each donor is shown: private files, named by their content."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 from pass_core.data import IntArray
 from pass_core.errors import DataError
 from tasks.production.manifest import Manifest, Receipt, to_json
-from tasks.storage.files import sync_file, sync_folder, write_json
+from tasks.storage.files import sync_folder, write_atomically, write_json
 
 
 class Receipts:
@@ -19,12 +18,10 @@ class Receipts:
         self.folder = folder
 
     def save(self, receipt: Receipt, donors: IntArray) -> None:
-        """Keeps a receipt; the same again changes nothing."""
+        """Saves a receipt; a repetition changes nothing."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self.folder / f".{receipt.id}.{os.getpid()}.npy"
-        np.save(temporary, donors)
-        sync_file(temporary)
-        temporary.replace(self.folder / f"{receipt.id}.npy")
+        with write_atomically(self.folder / f"{receipt.id}.npy", sync=True) as temporary, temporary.open("wb") as file:
+            np.save(file, donors)
         write_json(self.folder / f"{receipt.id}.json", to_json(receipt))
         sync_folder(self.folder)
 
@@ -35,7 +32,7 @@ class Receipts:
             counts: IntArray = np.load(path)
         except (OSError, ValueError):
             raise DataError(
-                f"{path}: the receipt of a published partition is missing or damaged; restore the state folder"
+                f"{path}: expected the receipt of a published partition, found none or a damaged one; restore the state folder"
             ) from None
         return counts
 

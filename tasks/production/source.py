@@ -1,4 +1,4 @@
-"""A lake as protection reads it: partitions that may be told apart outside, and their records without labels if need be."""
+"""A lake to protect: its partitions, and their records, with or without labels."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -9,44 +9,53 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pass_core.errors import ChecksumMismatch, SchemaMismatch
-from tasks.lakes.open import Batch, open_lake, plain
-from tasks.lakes.payloads import PayloadReader, payload_of
+from tasks.lakes.open import open_lake, value_type
+from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
-from tasks.production.interfaces import Originals, PinnedColumns, SourcePartition
-from tasks.production.manifest import digest_of
+from tasks.production.interfaces import PinnedColumns, SourcePartition
 from tasks.sections.lake import LakeConfig
+from tasks.storage.files import json_digest
 
-WHOLE = "."  # the one partition of a lake none of whose partition columns may leave
+WHOLE = "."  # the only partition of a lake that releases no partition column
 
 
 class LakeSource:
     """Hive Parquet, Delta Lake or CSV, in a folder or an object store."""
 
     def __init__(self, config: LakeConfig, pinned: PinnedColumns | None = None) -> None:
-        """Opens the lake at `config.source`; `pinned` is what every file must have."""
+        """Opens the lake at `config.source`; every file must have the `pinned` columns."""
         self._config, self._pinned = config, pinned
-        self._lake = open_lake(config.source, config)
+        self._lake = open_lake(config.source, config, config.attribute_names())
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
-        needed = [config.record_id, *config.payload, *config.pass_through, *([config.person] if config.person else [])]
-        missing = [name for name in needed if name not in self.schema]
-        if missing:
-            raise SchemaMismatch(f"{config.source}: missing columns: {', '.join(missing)}; correct the lake or params.yaml")
-        with self._lake.told():
+        context = (config.record_id, *([config.person] if config.person else []))
+        self._lake.require([*context, *config.payload, *config.pass_through])
+        with self._lake.reading():
             self.payload = payload_of(self._lake)
-        self._reader = PayloadReader(self._lake, self.payload)
-        told = {name for path in self._fragments for name in self._folders(path)}
-        # Columns that folders tell and that may leave: the output is partitioned by them, the other files carry no such column.
-        self.partition_columns = tuple(name for name in config.pass_through if name in told)
-        self.passed_columns = tuple(name for name in config.pass_through if name not in told)
-        self.labels = config.columns() if all(name in self.schema for name in config.roles()) else ()
+        in_folders = {name for path in self._fragments for name in self._folders(path)}
+        # The output is partitioned by passed columns that are folder names; its files do not contain these columns.
+        self.partition_columns = tuple(name for name in config.pass_through if name in in_folders)
+        self.passed_columns = tuple(name for name in config.pass_through if name not in in_folders)
+        self.labels = config.attribute_names() if all(name in self.schema for name in config.roles()) else ()
+        self._reader = RecordReader(self._lake, self.payload, (*context, *self.labels), self.passed_columns)
 
-    def types(self, names: tuple[str, ...]) -> dict[str, pa.DataType]:
-        """The Arrow types of columns; those of partition columns without their dictionary."""
-        found = {name: self._lake.table.schema.field(name).type for name in names if name in self.schema}
-        return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in found.items()}
+    def released_schema(self, release: tuple[str, ...], plain_lists: bool) -> pa.Schema:
+        """The released columns, in order, in the source's types and without metadata; no other column is released.
+
+        Args:
+            release: attributes that are released beside the payload, a donor's.
+            plain_lists: vectors become lists of any length.
+        """
+        schema, fields = self._lake.table.schema, []
+        for name in (*self._config.payload, *release, *self.passed_columns):
+            kind = value_type(schema.field(name).type) if name in self.schema else pa.string()
+            if plain_lists and pa.types.is_fixed_size_list(kind):
+                kind = pa.list_(pa.field("element", kind.value_type))
+            fields.append(pa.field(name, kind))
+        return pa.schema(fields)
 
     def partitions(self) -> dict[str, SourcePartition]:
+        """All partitions by name; no data are read."""
         grouped: dict[str, list[str]] = {}
         for path in self._fragments:
             folders = self._folders(path)
@@ -56,20 +65,22 @@ class LakeSource:
         return {name: SourcePartition(name, self._digest(paths, states), tuple(paths)) for name, paths in sorted(grouped.items())}
 
     def count_rows(self, partition: SourcePartition) -> int:
-        with self._lake.told(partition.name):
+        """The number of records, from footers where there are any."""
+        with self._lake.reading(partition.name):
             return sum(self._fragments[path].count_rows() for path in partition.files)
 
-    def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[Originals]:
+    def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
+        """The records of a partition in batches.
+
+        Raises:
+            DataError: a file is damaged, has changed, or has other columns than the pinned ones.
+        """
         self._check_unchanged(partition)
         fragments = [self._fragments[path] for path in partition.files]
         for fragment in fragments:
-            with self._lake.told(self._lake.place(fragment)):
+            with self._lake.reading(self._lake.place(fragment)):
                 self._check_schema(fragment)
-        config = self._config
-        columns = {config.record_id, *config.payload, *self.labels, *self.passed_columns}
-        columns |= {config.person} if config.person else set()
-        for batch in self._lake.batches(fragments, columns, self.payload):
-            yield self._originals(batch, quarantine)
+        yield from self._reader.batches(fragments, quarantine)
         self._check_unchanged(partition)
 
     def _check_unchanged(self, partition: SourcePartition) -> None:
@@ -77,30 +88,13 @@ class LakeSource:
         if self._digest(files, self._states(files)) != partition.digest:
             raise ChecksumMismatch(f"{self._config.source}, {partition.name}: has changed since the run was planned; run again")
 
-    def _originals(self, batch: Batch, quarantine: Quarantine) -> Originals:
-        payloads, kept = self._reader.read(batch, quarantine)
-        whole, config = len(kept) == len(batch.columns), self._config
-
-        def texts(name: str) -> list[str]:
-            found = self._lake.texts(batch, name)
-            return found if whole else [found[position] for position in kept]
-
-        rows = pa.array(kept, pa.int64())
-        return Originals(
-            texts(config.record_id),
-            payloads,
-            texts(config.person) if config.person else None,
-            {name: texts(name) for name in self.labels},
-            {name: plain(batch.columns.column(name)).take(rows) for name in self.passed_columns},
-        )
-
     def _check_schema(self, fragment: ds.Fragment) -> None:
-        """A file's own columns against the pinned ones; columns that folders tell are in no file."""
+        """A file's own columns against the pinned ones; columns that are folder names are in no file."""
         if self._pinned is None or self._lake.version is not None:  # a Delta table's log keeps its files to one schema
             return
         found = {field.name: str(field.type) for field in fragment.physical_schema}
-        told = self._keys(str(fragment.path))
-        schema = {name: kind for name, kind in self._pinned.schema.items() if name not in told}
+        in_folders = self._keys(str(fragment.path))
+        schema = {name: kind for name, kind in self._pinned.schema.items() if name not in in_folders}
         pinned = dataclasses.replace(self._pinned, schema=schema)
         if self._config.format == "csv":  # whose types are guessed file by file; those that matter are read as text anyway
             pinned = dataclasses.replace(pinned, schema=dict.fromkeys(schema, ""), added=dict.fromkeys(pinned.added, ""))
@@ -115,7 +109,7 @@ class LakeSource:
         return {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
 
     def _digest(self, paths: list[str], states: Mapping[str, list[int]]) -> str:
-        return digest_of([[self._lake.place(self._fragments[path]), *states[path]] for path in paths])
+        return json_digest([[self._lake.place(self._fragments[path]), *states[path]] for path in paths])
 
     def _folders(self, path: str) -> dict[str, str]:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""
@@ -131,16 +125,17 @@ class LakeSource:
 
 
 def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:
-    """Columns that are gone or of another type are refused; new ones, which would stay behind anyway, unless allowed."""
+    """Rejects columns that are missing or have another type, and new ones, which are never published, unless allowed."""
     expected = {**pinned.schema, **{name: kind for name, kind in pinned.added.items() if name in found}}
-    gone = sorted(set(expected) - set(found))
-    retyped = sorted(name for name in expected if name in found and expected[name] != found[name])
-    added = sorted(set(found) - set(expected))
-    told = [f"gone: {', '.join(gone)}"] * bool(gone) + [f"of another type: {', '.join(retyped)}"] * bool(retyped)
-    if added and not pinned.anything_new:
-        told.append(f"new: {', '.join(added)} (--new-columns lets them in; they do not leave)")
-    if told:
-        raise SchemaMismatch(f"{place}: columns differ from those the target was begun with: {'; '.join(told)}")
+    differences = {
+        "missing": sorted(set(expected) - set(found)),
+        "of another type": sorted(name for name in expected if name in found and expected[name] != found[name]),
+        "new": [] if pinned.anything_new else sorted(set(found) - set(expected)),
+    }
+    if any(differences.values()):
+        listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names)
+        advice = " (--new-columns accepts them; they are never published)" if differences["new"] else "; correct the lake"
+        raise SchemaMismatch(f"{place}: columns differ from those of the target's first version: {listed}{advice}")
 
 
 def _folder_text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Partitions that are done but not published: each whole in a private folder of its own, with its receipt, or not there."""
+"""Partitions that are protected but not published: each in a private folder with its receipt, whole or absent."""
 
 import contextlib
 import dataclasses
@@ -38,11 +38,11 @@ class Staged:
 
     @property
     def data(self) -> Path:
-        """What is to be published."""
+        """The files to publish."""
         return self.folder / DATA
 
     def columns(self) -> str:
-        """Columns and types, read from what was written."""
+        """Columns and types, read from the written files."""
         tables = [file.path for file in self.receipt.files if file.path.endswith(".parquet")]
         return " / ".join(sorted({str(pq.read_schema(self.data / path)) for path in tables}))
 
@@ -57,7 +57,7 @@ class Staged:
         return hashes
 
     def sample(self) -> dict[str, np.ndarray]:
-        """What the audit gate is to see."""
+        """The records for the audit gate."""
         with np.load(self.folder / "sample.npz") as arrays:
             return {name: arrays[name] for name in arrays.files}
 
@@ -69,10 +69,10 @@ class Staging:
         self.folder = folder
 
     def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
-        """Begins or resumes a run; what was staged with other pins goes, with other arithmetic it is refused.
+        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic.
 
         Raises:
-            ConfigError: partitions were staged on a machine that may compute other last bits.
+            ConfigError: partitions were staged on a machine that may round differently.
         """
         now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}
         path = self.folder / PINNED
@@ -81,7 +81,7 @@ class Staging:
             differ = sorted(name for name in now["numerics"] if before["numerics"].get(name) != now["numerics"][name])
             raise ConfigError(
                 f"{self.folder}: an unfinished run computed with another {', '.join(differ)}, and its draws could differ; "
-                f"finish it where it began, or delete the folder to begin anew"
+                f"finish it where it started, or delete the folder to start again"
             )
         if before != now:
             self.clear()
@@ -89,7 +89,7 @@ class Staging:
         write_json(path, now)
 
     def finished(self) -> dict[str, Staged]:
-        """The partitions that are whole; what a killed worker left half-written is removed."""
+        """The partitions that are whole; removes what a killed worker left half-written."""
         found = {}
         for folder in self._folders():
             if not (folder / RECEIPT).exists():
@@ -99,6 +99,10 @@ class Staging:
             if all((folder / DATA / file.path).stat().st_size == file.bytes for file in receipt.files):
                 found[receipt.partition] = Staged(folder, receipt)
         return found
+
+    def count(self) -> int:
+        """The number of whole partitions; removes nothing."""
+        return sum((folder / RECEIPT).exists() for folder in self._folders())
 
     def forget(self, partition: str) -> None:
         """Removes a partition."""
@@ -114,7 +118,7 @@ class Staging:
 
 @contextlib.contextmanager
 def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
-    """An empty folder that gets the partition's name when the block succeeds and vanishes when it fails."""
+    """An empty folder that gets the partition's name when the block succeeds and is deleted when it fails."""
     working, final = staging / f"{slug(partition)}.{platform.node()}.{os.getpid()}", staging / slug(partition)
     shutil.rmtree(working, ignore_errors=True)
     (working / DATA).mkdir(parents=True, mode=0o700)
@@ -130,18 +134,24 @@ def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
 
 
 def save_receipt(folder: Path, receipt: Receipt) -> None:
-    """Last of all: a folder with a receipt is whole."""
+    """Comes last: a folder with a receipt is whole."""
     write_json(folder / RECEIPT, to_json(receipt))
 
 
 def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
-    """So many records of each partition, as one sample; those that come first in the shuffled order."""
+    """The first records in the shuffled order, as many of each partition as wanted, as one sample."""
     parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
     arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
-    # Numbered as they appear: their hashes are of a key that every state folder has of its own, the gate's judgement is not.
+    # Numbered as they appear: the hashes depend on the state folder's own key, and the gate's verdict must not.
     _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
     persons = np.argsort(np.argsort(first))[places]
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
-    rows = sum(one.receipt.rows for one in staged.values())
-    known = attributes if labels else ()
-    return Sample(arrays["features"], arrays["donors"], persons.astype(np.int64), arrays["units"], labels, known, rows)
+    return Sample(
+        features=arrays["features"],
+        donors=arrays["donors"],
+        persons=persons.astype(np.int64),
+        units=arrays["units"],
+        labels=labels,
+        attributes=attributes if labels else (),
+        of=sum(one.receipt.rows for one in staged.values()),
+    )

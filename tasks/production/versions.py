@@ -1,14 +1,15 @@
-"""Targets: a local folder of whole versions with a link to the current one, and the same in an object store without rename."""
+"""Targets of whole versions: a local folder with a link to the current one, and an object store, which has no rename."""
 
 import contextlib
 import errno
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -16,70 +17,91 @@ import pyarrow.fs as pafs
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.lakes.open import find_filesystem
 from tasks.production.crash_points import crash_point
-from tasks.production.interfaces import Held, Target
 from tasks.production.manifest import Manifest, read_manifest, to_json
-from tasks.production.writer_lock import only_writer
+from tasks.production.options import absolute
+from tasks.production.writer_lock import Lease, only_writer
 from tasks.storage.files import read_json, sync_file, sync_folder, write_json
 
-CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers overlook files whose names begin with _
-TargetFormat = Literal["parquet", "delta"]
+CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers skip files whose names begin with _
 
 
-def open_target(place: str, state: Path, form: TargetFormat | None = None) -> Target:
-    """The target at a path or URL; `state` is its private folder, which for a path must be on the same file system.
+class Target(ABC):
+    """Where a protected lake is published."""
 
-    Args:
-        form: None means what is there, and Parquet where nothing is.
-    """
-    if form == "delta" or (form is None and _holds_delta_log(place)):
-        from tasks.production.delta import DeltaTarget
+    carries = False  # a version holds unchanged partitions, too; False: they stay where an earlier version put them
+    plain_lists = False  # the format supports lists of any length only
 
-        return DeltaTarget(place, state)
-    return ObjectTarget(place, state) if "://" in place else FolderTarget(Path(place), state)
-
-
-def _holds_delta_log(place: str) -> bool:
-    """Looked up without deltalake, whose threads a forked process cannot use, and which does not know every store."""
-    files, base = find_filesystem(place)
-    return bool(files.get_file_info(f"{base}/_delta_log").type == pafs.FileType.Directory)
-
-
-def default_state(place: str) -> Path:
-    """The private folder of a local target: beside it, so that files can be moved between them."""
-    if "://" in place:
-        raise ConfigError(f"{place}: expected --state, a local folder for staging, receipts and ledger")
-    target = Path(place).resolve()
-    return target.parent / f".{target.name}.state"
-
-
-class FolderTarget:
-    """`versions/000007/` is a plain hive lake; unchanged partitions are hard links; `current` is a link to the newest."""
-
-    carries, plain_lists = True, False
-
-    def __init__(self, root: Path, state: Path) -> None:
-        self.root, self.state = root.resolve(), state.resolve()
-        if self.state.is_relative_to(self.root):
+    def __init__(self, place: str, state: Path) -> None:
+        self.location, self.state = absolute(place), state
+        if "://" not in place and state.is_relative_to(self.location):
             raise ConfigError(f"state {state}: expected a folder outside the target, which others may read")
-        if self.root.exists() and any(self.root.iterdir()) and not (self.root / VERSIONS).is_dir():
-            raise ConfigError(f"{root}: holds other files: expected an empty folder or a protected lake")
 
+    @abstractmethod
     def current(self) -> Manifest | None:
-        link = self.root / CURRENT
-        if not link.is_symlink():
-            return None
-        path = link / MANIFEST
-        return read_manifest(read_json(path), str(path))
+        """The manifest that readers see; None before the first version."""
 
-    def lock(self) -> AbstractContextManager[Held]:
+    @abstractmethod
+    def manifests(self) -> dict[int, Manifest]:
+        """The manifests of all published versions that are kept, by version."""
+
+    @abstractmethod
+    def has_files(self, manifest: Manifest, partition: str) -> bool:
+        """Whether the files of a version's partition exist."""
+
+    def holds(self, manifest: Manifest, partition: str) -> bool:
+        """Whether readers find the files of a partition of the current version."""
+        return self.has_files(manifest, partition)
+
+    def lock(self) -> AbstractContextManager[Lease]:
+        """Makes this the only writer; rejects a second one with a StorageError that names the owner."""
         current = self.current()
         return only_writer(self.state, current.token if current else 0)
 
-    def free_bytes(self) -> int | None:
+    def free_bytes(self) -> int:
+        """Free space for staging, which is local."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return shutil.disk_usage(self.state).free
 
-    def holds(self, manifest: Manifest, partition: str) -> bool:
+    @abstractmethod
+    def place(self, version: int, token: int) -> str:
+        """The folder below the target for a new version's files."""
+
+    @abstractmethod
+    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+        """Publishes a version: its files first, what readers follow last; all of it or nothing.
+
+        Args:
+            manifest: every partition of the version with its files.
+            staged: partition -> folder with the files that are new.
+            base: the version that has the files of the other partitions.
+        """
+
+    @abstractmethod
+    def retire(self, keep: int) -> None:
+        """Deletes all but the last `keep` versions, with the files that only they used."""
+
+
+class FolderTarget(Target):
+    """`versions/000007/` is a plain hive lake; unchanged partitions are hard links; `current` is a link to the newest."""
+
+    carries = True
+
+    def __init__(self, place: str, state: Path) -> None:
+        super().__init__(place, state)
+        self.root = Path(self.location)
+        if self.root.exists() and any(self.root.iterdir()) and not (self.root / VERSIONS).is_dir():
+            raise ConfigError(f"{place}: expected an empty folder or a protected lake, found other files; choose another target")
+
+    def current(self) -> Manifest | None:
+        link = self.root / CURRENT
+        return _read_manifest(link / MANIFEST) if link.is_symlink() else None
+
+    def manifests(self) -> dict[int, Manifest]:
+        current = self.current()
+        found = map(_read_manifest, sorted(self.root.glob(f"{VERSIONS}/*/{MANIFEST}")))
+        return {one.version: one for one in found if current and one.version <= current.version}
+
+    def has_files(self, manifest: Manifest, partition: str) -> bool:
         folder = self.root / manifest.places[partition]
         return all((folder / file.path).is_file() for file in manifest.partitions[partition].files)
 
@@ -87,14 +109,13 @@ class FolderTarget:
         del token
         return f"{VERSIONS}/{version:06d}"
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Held) -> None:
-        before, own = self.current(), self.place(manifest.version, manifest.token)
-        working = self.state / "version"
+    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+        own, working = self.place(manifest.version, manifest.token), self.state / "version"
         shutil.rmtree(working, ignore_errors=True)
         working.mkdir()
         crash_point("version started")
         for name, receipt in manifest.partitions.items():
-            origin = staged[name] if name in staged else self.root / before.places[name] if before else working
+            origin = staged[name] if name in staged else self.root / base.places[name] if base else working
             for file in receipt.files:
                 (working / file.path).parent.mkdir(parents=True, exist_ok=True)
                 _link(origin / file.path, working / file.path)
@@ -106,7 +127,7 @@ class FolderTarget:
         held.check()
         versions = self.root / VERSIONS
         versions.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.root / own, ignore_errors=True)  # what a run left that died before the pointer moved
+        shutil.rmtree(self.root / own, ignore_errors=True)  # left by a run that died before the pointer moved
         working.rename(self.root / own)
         sync_folder(versions)
         crash_point("version named")
@@ -119,55 +140,48 @@ class FolderTarget:
         sync_folder(self.root)
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
-        current = self.current()
-        numbers = sorted(int(path.name) for path in (self.root / VERSIONS).iterdir()) if current else []
-        old = [number for number in numbers if current and number <= current.version - keep]
-        for number in old:
-            gone = self.state / "retired"
-            shutil.rmtree(gone, ignore_errors=True)
-            (self.root / self.place(number, 0)).rename(gone)  # out of sight first: nobody reads a version half deleted
-            crash_point("retired one")
-            shutil.rmtree(gone)
-        return old
+    def retire(self, keep: int) -> None:
+        current, gone = self.current(), self.state / "retired"
+        for folder in sorted((self.root / VERSIONS).iterdir()) if current else ():
+            if current and int(folder.name) <= current.version - keep:
+                shutil.rmtree(gone, ignore_errors=True)
+                folder.rename(gone)  # first out of sight: readers never see a half-deleted version
+                crash_point("retired one")
+                shutil.rmtree(gone)
 
 
-class ObjectTarget:
-    """Files of a version under a name of its own; unchanged partitions stay where they are; the pointer object comes last.
+class ObjectTarget(Target):
+    """Each version's files have a folder of their own; unchanged partitions stay where they are; the pointer object comes last.
 
-    Stores without conditional writes cannot keep two machines apart: the lock is the state folder's. A writer that finds a larger
-    token behind the pointer stops.
+    Stores without conditional writes cannot keep two machines apart: the lock is in the state folder. A writer that finds a
+    larger token behind the pointer stops.
     """
 
-    carries, plain_lists = False, False
-
     def __init__(self, place: str, state: Path) -> None:
-        self._files, self._base = find_filesystem(place)
-        self._place, self.state = place, state.resolve()
+        super().__init__(place, state)
+        self._files, self._base = find_filesystem(self.location)
 
     def current(self) -> Manifest | None:
         pointer = self._read(f"{CURRENT}.json")
         if pointer is None:
             return None
         path = str(pointer["manifest"])
-        return read_manifest(self._read(path), f"{self._place}/{path}")
+        return read_manifest(self._read(path), f"{self.location}/{path}")
 
-    def lock(self) -> AbstractContextManager[Held]:
-        current = self.current()
-        return only_writer(self.state, current.token if current else 0)
+    def manifests(self) -> dict[int, Manifest]:
+        current, found = self.current(), self._latest(self._list(VERSIONS))
+        made = [read_manifest(raw, f"{self.location}/{path}") for path, raw in found.values()]
+        return {one.version: one for one in made if current and one.version <= current.version}
 
-    def free_bytes(self) -> int | None:
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return shutil.disk_usage(self.state).free  # staging is local
-
-    def holds(self, manifest: Manifest, partition: str) -> bool:
+    def has_files(self, manifest: Manifest, partition: str) -> bool:
         paths = [f"{self._base}/{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
         return all(info.type == pafs.FileType.File for info in self._files.get_file_info(paths))
 
     def place(self, version: int, token: int) -> str:
         return f"{VERSIONS}/{version:06d}-{token:08x}"
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Held) -> None:
+    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+        del base  # its files stay where they are
         own = self.place(manifest.version, manifest.token)
         crash_point("version started")
         for name, folder in staged.items():
@@ -179,20 +193,19 @@ class ObjectTarget:
         held.check()
         before = self.current()
         if before is not None and before.token >= manifest.token:
-            raise StorageError(f"{self._place}: a later writer has published; nothing was published here")
+            raise StorageError(f"{self.location}: a later writer has published, so this run published nothing; run again")
         self._write(f"{CURRENT}.json", {"version": manifest.version, "manifest": f"{own}/{MANIFEST}"})
         crash_point("pointer moved")
 
-    def retire(self, keep: int) -> list[int]:
+    def retire(self, keep: int) -> None:
         """Also removes what runs left that died before the pointer moved."""
         current = self.current()
         if current is None:
-            return []
+            return
         files = self._list(VERSIONS)
-        manifests = {path: raw for path in files if path.endswith(f"/{MANIFEST}") and (raw := self._read(path))}
-        # Of two with one number the later one was published: by token, which names end with.
-        latest = {raw["version"]: path for path, raw in sorted(manifests.items())}
-        kept = {path: manifests[path] for version, path in latest.items() if current.version - keep < version <= current.version}
+        kept = dict(
+            found for version, found in self._latest(files).items() if current.version - keep < version <= current.version
+        )
         used = {
             f"{raw['places'][name]}/{file['path']}"
             for raw in kept.values()
@@ -202,7 +215,11 @@ class ObjectTarget:
         for path in sorted(set(files) - used - set(kept), key=lambda path: path.endswith(MANIFEST)):
             self._files.delete_file(f"{self._base}/{path}")
             crash_point("retired one")
-        return sorted(version for version, path in latest.items() if path not in kept)
+
+    def _latest(self, files: list[str]) -> dict[int, tuple[str, dict[str, Any]]]:
+        """Version -> path and content of its manifest; of two with one number the later was published, with the larger token."""
+        manifests = {path: raw for path in sorted(files) if path.endswith(f"/{MANIFEST}") and (raw := self._read(path))}
+        return {raw["version"]: (path, raw) for path, raw in manifests.items()}
 
     def _list(self, folder: str) -> list[str]:
         """Files below a folder, by their path below the target."""
@@ -216,7 +233,7 @@ class ObjectTarget:
         except FileNotFoundError:
             return None
         except (pa.ArrowException, ValueError):
-            raise DataError(f"{self._place}/{path}: is damaged: not JSON; restore it") from None
+            raise DataError(f"{self.location}/{path}: expected JSON, found a damaged file; restore it") from None
 
     def _write(self, path: str, value: dict[str, Any]) -> None:
         self._create(path)
@@ -228,7 +245,7 @@ class ObjectTarget:
         pafs.copy_files(str(local), f"{self._base}/{path}", pafs.LocalFileSystem(), self._files)
 
     def _create(self, path: str) -> None:
-        """Object stores know no folders; file systems behind the same interface do."""
+        """Object stores have no folders; file systems behind the same interface do."""
         with contextlib.suppress(OSError):
             self._files.create_dir(f"{self._base}/{path}".rsplit("/", 1)[0], recursive=True)
 
@@ -246,13 +263,13 @@ def _link(origin: Path, path: Path) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Names and manifest on disk, and no time on them that tells when a partition was made."""
+    """Writes names and manifest to disk, and removes the times that would show when a partition was made."""
     sync_file(folder / MANIFEST)
-    for path in _folders_below(folder):
+    for path in sorted([folder, *(path for path in folder.rglob("*") if path.is_dir())], reverse=True):
         sync_folder(path)
         os.utime(path, (0, 0))
     os.utime(folder / MANIFEST, (0, 0))
 
 
-def _folders_below(folder: Path) -> Iterable[Path]:
-    return sorted([folder, *(path for path in folder.rglob("*") if path.is_dir())], reverse=True)
+def _read_manifest(path: Path) -> Manifest:
+    return read_manifest(read_json(path), str(path))

@@ -1,4 +1,4 @@
-"""Donors can leave: a new pool without them, and models that never draw them, everybody else's chances scaled to sum to one."""
+"""Withdraws donors: a new pool without them, and models that never draw them; the other donors' chances still sum to one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ By = Literal["record", "person"]
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """Where a pool comes from that donors have left."""
+    """The origin of a pool from which donors were withdrawn."""
 
     pool: str  # digest of the pool before
     models: tuple[str, ...]  # digests of the models before
-    donors: tuple[int, ...]  # who left: numbers in the pool before
+    donors: tuple[int, ...]  # withdrawn donors: numbers in the pool before
 
 
 def read_withdrawal(pool: Path) -> Withdrawal | None:
-    """Who left a pool; None when nobody did."""
+    """The withdrawal that made a pool; None where there was none."""
     if not (pool / FILE).exists():
         return None
     raw = read_json(pool / FILE)
@@ -46,12 +46,12 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
         raise DataError(f"{pool / FILE}: is damaged; withdraw the donors again") from None
 
 
-def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], by: By) -> Withdrawal:
+def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], *, by: By) -> Withdrawal:
     """Writes pool and models without these donors below another root.
 
     Raises:
-        DataError: somebody named is no donor, or nobody would be left for a useful class; the message names nobody.
-        MethodError: a model cannot do without its donors: train it again.
+        DataError: an id is no donor's, or a useful class would have no donor left; the message contains no id.
+        MethodError: a model cannot drop donors: train it again.
     """
     key = RunKey(dataset)
     pool = before.artefact("pool", key)
@@ -85,7 +85,7 @@ def _positions(table: pa.Table, ids: Sequence[str], by: By) -> IntArray:
     wanted = set(ids)
     unknown = len(wanted - set(names))
     if unknown or not wanted:
-        raise DataError(f"expected the {by} ids of donors, found {unknown} of {len(wanted)} that the pool does not know")
+        raise DataError(f"expected the {by} ids of donors, found {unknown} of {len(wanted)} that are not in the pool; check them")
     return np.array([k for k, name in enumerate(names) if name in wanted], dtype=np.int64)
 
 
@@ -93,7 +93,7 @@ def _without(model: Path, folder: Path, kept: IntArray, pool_digest: str) -> Non
     description = describe_model(model)
     method = discovery.load(pass_core.methods, description["method"]).METHOD
     if description["has_channel"] and not isinstance(method, Withdrawable):
-        raise MethodError(f"{description['method']} cannot do without its donors: train it again on the new pool")
+        raise MethodError(f"{description['method']} cannot drop donors: train it again on the new pool")
     state = load_file(model / "model.safetensors")
     if isinstance(method, Withdrawable):
         state = method.without_donors(state, kept)

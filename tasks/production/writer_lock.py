@@ -1,7 +1,7 @@
-"""One writer at a time: a lock that dies with its process, and a record with owner, lease and a token that only grows.
+"""One writer at a time: a lock that ends with its process, and a record with owner, lease and a token that only grows.
 
-The lock keeps writers of one machine (and of file systems that share locks) apart. Across machines the record does: a lease that
-has not run out is respected, and a writer that was thought dead and comes back finds a larger token and stops.
+The lock separates writers of one machine (and of file systems that share locks). Across machines the record does: a lease
+that has not expired is respected, and a writer that comes back after its lease expired finds a larger token and stops.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LEASE_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Lease:
-    """The right to write, renewed while its process lives."""
+    """The right to write, renewed while its process runs."""
 
     path: Path
     token: int
@@ -35,11 +35,11 @@ class Lease:
         found = _record(self.path)
         if (found.get("token"), found.get("owner")) != (self.token, self.owner):
             raise StorageError(
-                f"{self.path}: another run ({found.get('owner', 'unknown')}) took over; nothing was published here"
+                f"{self.path}: another run ({found.get('owner', 'unknown')}) took over, so this one published nothing; run again"
             )
 
     def renew(self) -> None:
-        """Writes the lease anew."""
+        """Renews the lease."""
         write_json(self.path, {"owner": self.owner, "token": self.token, "until": time.time() + LEASE_SECONDS})
 
     def keep(self) -> None:
@@ -54,13 +54,13 @@ class Lease:
 
 @contextlib.contextmanager
 def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
-    """Makes this process the only writer of what `folder` is the state of.
+    """Makes this process the only writer of the target whose state is in `folder`.
 
     Args:
         least_token: the token of what is published; ours is larger.
 
     Raises:
-        StorageError: another run holds the lock, or its lease has not run out.
+        StorageError: another run holds the lock, or its lease has not expired.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "writer.json"
@@ -69,13 +69,13 @@ def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = _record(path).get("owner", "unknown")
-            raise StorageError(f"{folder}: another run ({owner}) is writing to this target: wait for it") from None
+            raise StorageError(f"{folder}: another run ({owner}) is writing to this target; wait for it to finish") from None
         before, host = _record(path), platform.node()
         elsewhere = before.get("owner") and not str(before["owner"]).startswith(f"{host}:")
         if elsewhere and float(before.get("until", 0)) > time.time():
             left = float(before["until"]) - time.time()
             raise StorageError(
-                f"{folder}: a run on another machine ({before['owner']}) holds this target for another {left:.0f} s: wait for it"
+                f"{folder}: the lease of a run on another machine ({before['owner']}) expires in {left:.0f} s; wait"
             )
         token = max(int(before.get("token", 0)), least_token) + 1
         lease = Lease(path, token, f"{host}:{os.getpid()}")
@@ -91,8 +91,14 @@ def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
                 write_json(path, {"token": token})
 
 
+def read_lease(folder: Path) -> str | None:
+    """The owner of a lease that has not expired."""
+    found = _record(folder / "writer.json")
+    return str(found["owner"]) if "owner" in found and float(found.get("until", 0)) > time.time() else None
+
+
 def _record(path: Path) -> dict[str, Any]:
-    """What the last writer left; a torn record counts as none, since the lock decides on one machine."""
+    """The last writer's record; a damaged one counts as none, since the lock decides on one machine."""
     try:
         found = read_json(path)
     except DataError:

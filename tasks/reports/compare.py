@@ -8,12 +8,16 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pass_core.auditing.analyses.donor_exposure import Donors
+from pass_core.auditing.analyses.linkage import Linkage
+from pass_core.auditing.findings import AttributeFindings
+from pass_core.auditing.section import Series
 from pass_core.errors import ConfigError
-from tasks.audits.document import read_audit
+from pass_core.storage.audits import Audit, read_audit
 from tasks.reports import curves, intervals, scatter, svg
 from tasks.reports.page import environment
 
-STYLES = (("useful", "square"), ("private", "circle"), ("general", "diamond"), ("before", "circle"), ("dim", "square"))
+STYLES = ("useful", "private", "general", "before", "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +26,27 @@ class Compared:
 
     letter: str
     source: Path
-    audit: Mapping[str, Any]
+    audit: Audit
 
     @property
     def name(self) -> str:
-        return f"{self.letter} {self.audit['method']}"
+        return f"{self.letter} {self.audit.method}"
 
     def of_role(self, role: str) -> list[float]:
         """NAG of every attribute of a role."""
-        return [row["nag"]["value"] for row in self.audit["attributes"] if row["role"] == role]
+        return [row.nag.value for row in self.audit.attributes if row.role == role]
 
-    def attribute(self, name: str) -> Mapping[str, Any] | None:
-        """What was found of an attribute; None where it was not looked at."""
-        return next((row for row in self.audit["attributes"] if row["name"] == name), None)
+    @property
+    def linkage(self) -> Linkage | None:
+        return self.audit.finding(Linkage)
+
+    @property
+    def donors(self) -> Donors | None:
+        return self.audit.finding(Donors)
+
+    def attribute(self, name: str) -> AttributeFindings | None:
+        """The findings of an attribute; None where it was not attacked."""
+        return next((row for row in self.audit.attributes if row.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ def write_comparison(audits: Sequence[Path], page: Path) -> None:
     if not audits:
         raise ConfigError("expected at least one audit.json to compare, found none: name some")
     compared = [Compared(letter(k), path, read_audit(path)) for k, path in enumerate(audits)]
-    datasets = {one.audit["dataset"]: [o for o in compared if o.audit["dataset"] == one.audit["dataset"]] for one in compared}
+    datasets = {one.audit.dataset: [o for o in compared if o.audit.dataset == one.audit.dataset] for one in compared}
     text = environment().get_template("compare.html").render(
         compared=compared,
         datasets=[_dataset(name, members) for name, members in datasets.items()],
@@ -66,7 +78,7 @@ def letter(k: int) -> str:
 
 def _dataset(name: str, members: Sequence[Compared]) -> dict[str, Any]:
     """What the page says of one data set."""
-    attributes = list(dict.fromkeys(row["name"] for one in members for row in one.audit["attributes"]))
+    attributes = list(dict.fromkeys(row.name for one in members for row in one.audit.attributes))
     repeated = {method: group for method, group in _by_method(members).items() if len(group) > 1}
     return {
         "name": name,
@@ -82,7 +94,7 @@ def _dataset(name: str, members: Sequence[Compared]) -> dict[str, Any]:
 def _by_method(members: Sequence[Compared]) -> dict[str, list[Compared]]:
     groups: dict[str, list[Compared]] = {}
     for one in members:
-        groups.setdefault(one.audit["method"], []).append(one)
+        groups.setdefault(one.audit.method, []).append(one)
     return groups
 
 
@@ -90,9 +102,11 @@ def _nag_rows(attribute: str, members: Sequence[Compared]) -> str:
     rows = []
     for one in members:
         found = one.attribute(attribute)
-        role = found["role"] if found else "general"
-        zone = intervals.allowed(role, one.audit["thresholds"]) if found else None
-        rows.append(intervals.Row(one.name, role if found else "", found["nag"] if found else None, role, zone))
+        if found is None:
+            rows.append(intervals.Row(name=one.name, estimate=None, role="general"))
+        else:
+            zone = intervals.allowed(found.role, one.audit.thresholds)
+            rows.append(intervals.Row(name=one.name, note=found.role, estimate=found.nag, role=found.role, zone=zone))
     return intervals.rows_figure(rows, f"NAG of {attribute} in every audit, with 95 % intervals. {intervals.spoken(rows)}")
 
 
@@ -101,9 +115,9 @@ def _scatter(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compar
     trials = _trials(members, repeated)
     if not trials:
         return []
-    limits = members[0].audit["thresholds"]
-    same = all(one.audit["thresholds"] == limits for one in members)
-    zone = (limits["private_nag_at_most"]["value"], limits["useful_nag_at_least"]["value"]) if same else None
+    limits = members[0].audit.thresholds
+    same = all(one.audit.thresholds == limits for one in members)
+    zone = (limits["private_nag_at_most"].value, limits["useful_nag_at_least"].value) if same else None
     figures = [("All audits", _drawn(scatter.privacy_against_utility(trials, zone)))]
     if zone and len(trials) > 1 and any(trial.private <= zone[0] and trial.useful >= zone[1] for trial in trials):
         figures.append(("The allowed corner, enlarged", _drawn(scatter.privacy_against_utility(trials, zone, enlarged=True))))
@@ -115,25 +129,25 @@ def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compare
     for one in members:
         private, useful = one.of_role("private"), one.of_role("useful")
         if private and useful:
-            trials.append(
-                scatter.Trial(one.letter, max(private), statistics.fmean(useful), passed=one.audit["verdict"] == "pass")
-            )
+            passed, mean = one.audit.verdict == "pass", statistics.fmean(useful)
+            trials.append(scatter.Trial(name=one.letter, private=max(private), useful=mean, passed=passed))
     for method, group in repeated.items():
-        private = [max(one.of_role("private")) for one in group if one.of_role("private") and one.of_role("useful")]
-        useful = [statistics.fmean(one.of_role("useful")) for one in group if one.of_role("private") and one.of_role("useful")]
-        if len(private) > 1:
-            x, y = _spread(private), _spread(useful)
-            trials.append(scatter.Trial(f"mean of {method}", x.mean, y.mean, (x.deviation, y.deviation)))
+        both = [one for one in group if one.of_role("private") and one.of_role("useful")]
+        if len(both) > 1:
+            x = _spread([max(one.of_role("private")) for one in both])
+            y = _spread([statistics.fmean(one.of_role("useful")) for one in both])
+            spread = (x.deviation, y.deviation)
+            trials.append(scatter.Trial(name=f"mean of {method}", private=x.mean, useful=y.mean, spread=spread))
     return trials
 
 
 def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple[str, Spread]]:
     """mNAG and NAG per attribute over audits of one method."""
-    found: list[tuple[str, list[float]]] = [("mNAG", [one.audit["mnag"]["value"] for one in group])]
+    found: list[tuple[str, list[float]]] = [("mNAG", [one.audit.mnag.value for one in group])]
     for attribute in attributes:
         rows = [row for one in group if (row := one.attribute(attribute))]
-        found.append((f"NAG of {attribute}", [row["nag"]["value"] for row in rows]))
-    linked = [one.audit["linkage"]["reidentified"]["value"] for one in group if one.audit["linkage"]]
+        found.append((f"NAG of {attribute}", [row.nag.value for row in rows]))
+    linked = [linkage.reidentified.value for one in group if (linkage := one.linkage)]
     found.append(("traced to its original", linked))
     return [(name, _spread(values)) for name, values in found if len(values) > 1]
 
@@ -143,27 +157,25 @@ def _spread(values: Sequence[float]) -> Spread:
 
 
 def _linkage(members: Sequence[Compared]) -> Markup | None:
-    linked = [one for one in members if one.audit["linkage"]]
     rows = [
         intervals.Row(
-            one.name, f"chance {svg.percent(one.audit['linkage']['chance'], 2)}", one.audit["linkage"]["reidentified"], "private"
+            name=one.name, note=f"chance {svg.percent(linkage.chance, 2)}", estimate=linkage.reidentified, role="private"
         )
-        for one in linked
+        for one in members
+        if (linkage := one.linkage)
     ]
     label = f"Releases traced to their originals. {intervals.spoken(rows)}"
     return _drawn(intervals.rows_figure(rows, label)) if rows else None
 
 
 def _bundles(members: Sequence[Compared]) -> Iterable[tuple[str, str]]:
-    """Per attribute of persons a line for every audit, while they can be told apart."""
-    lined: dict[str, list[curves.Series]] = {}
+    """Per attribute of persons a line for every audit, as long as their styles differ."""
+    lined: dict[str, list[Series]] = {}
     for one in members:
-        for bundle in (one.audit["linkage"] or {}).get("bundles", ()):
-            series = lined.setdefault(bundle["attribute"], [])
-            if bundle["sizes"] and len(series) < len(STYLES):
-                style, shape = STYLES[len(series)]
-                numbers, accuracies = zip(*((size["records"], size["accuracy"]) for size in bundle["sizes"]), strict=True)
-                series.append(curves.Series(one.letter, numbers, accuracies, bundle["guess"], style, shape))
+        for bundle in one.linkage.bundles if one.linkage else ():
+            series = lined.setdefault(bundle.attribute, [])
+            if bundle.sizes and len(series) < len(STYLES):
+                series.append(bundle.series(one.letter, STYLES[len(series)]))
     for attribute, series in lined.items():
         if series:
             label = f"Accuracy of guessing a person's {attribute}"

@@ -1,24 +1,11 @@
 """Figures of what grows: leakage with the number of records or draws, losses with epochs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, text
+from pass_core.auditing.section import Series
+from tasks.reports.svg import SHAPES, WIDTH, Scale, figure, line, marker, path, percent, text
 
 HEIGHT = 190.0
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Accuracies over growing numbers, beside what guessing gives."""
-
-    name: str
-    numbers: Sequence[int]
-    accuracies: Sequence[Mapping[str, float]]
-    guess: float
-    style: str
-    shape: str
 
 
 def growth(series: Sequence[Series], unit: str, label: str) -> str:
@@ -32,30 +19,30 @@ def growth(series: Sequence[Series], unit: str, label: str) -> str:
         parts += [line(44, y(tick), right, y(tick), "grid"), text(38, y(tick) + 4, percent(tick, 0), "small dim", "end")]
     parts += [text(x(number), HEIGHT + 16, str(number), "small dim", "middle") for number in _apart(numbers, x)]
     parts.append(text((44 + right) / 2, HEIGHT + 34, unit, "small dim", "middle"))
-    places = _spread([y(one.accuracies[-1]["value"]) for one in series])
+    places = _spread([y(one.accuracies[-1].value) for one in series])
     for one, place in zip(series, places, strict=True):
         parts += _series(one, x, y, place, banded=len(series) <= 2)
     spoken = "; ".join(
-        f"{one.name}: " + ", ".join(f"{percent(a['value'])} from {n}" for n, a in zip(one.numbers, one.accuracies, strict=True))
+        f"{one.name}: " + ", ".join(f"{percent(a.value)} from {n}" for n, a in zip(one.numbers, one.accuracies, strict=True))
         for one in series
     )
     return figure(HEIGHT + 42, f"{label}. {spoken}.", parts)
 
 
-def _series(one: Series, x: Scale, y: Scale, name_y: float, banded: bool) -> list[str]:
+def _series(one: Series, x: Scale, y: Scale, name_y: float, *, banded: bool) -> list[str]:
     points = list(zip(one.numbers, one.accuracies, strict=True))
-    upper = [(x(number), y(accuracy["high"])) for number, accuracy in points]
-    lower = [(x(number), y(accuracy["low"])) for number, accuracy in reversed(points)]
-    middle = [(x(number), y(accuracy["value"])) for number, accuracy in points]
+    upper = [(x(number), y(accuracy.high)) for number, accuracy in points]
+    lower = [(x(number), y(accuracy.low)) for number, accuracy in reversed(points)]
+    middle = [(x(number), y(accuracy.value)) for number, accuracy in points]
     parts = [path([*upper, *lower], f"f-{one.style} band", closed=True)] if banded else []
     parts += [
         line(x.start, y(one.guess), x.end, y(one.guess), f"s-{one.style} dashed"),
         path(middle, f"s-{one.style} curve"),
     ]
     for (number, accuracy), (px, py) in zip(points, middle, strict=True):
-        tip = f"{one.name}, {number}: {percent(accuracy['value'])} ({percent(accuracy['low'])} to {percent(accuracy['high'])})"
-        parts.append(marker(one.shape, px, py, f"f-{one.style}", tip, 4))
-    return [*parts, text(x.end + 8, name_y, percent(points[-1][1]["value"]), f"strong f-{one.style}", note=one.name)]
+        tip = f"{one.name}, {number}: {percent(accuracy.value)} ({percent(accuracy.low)} to {percent(accuracy.high)})"
+        parts.append(marker(SHAPES[one.style], px, py, f"f-{one.style}", tip, 4))
+    return [*parts, text(x.end + 8, name_y, percent(points[-1][1].value), f"strong f-{one.style}", note=one.name)]
 
 
 def _apart(numbers: Sequence[int], x: Scale) -> list[int]:
@@ -78,25 +65,6 @@ def _spread(places: Sequence[float], gap: float = 15.0) -> list[float]:
         moved[k] = min(moved[k], lowest)
         lowest = moved[k] - gap
     return moved
-
-
-def bundles_of(found: Mapping[str, Any], role: str, shape: str) -> str:
-    """An attribute of a person, guessed from several of the person's released records."""
-    series = Series(
-        "", [b["records"] for b in found["sizes"]], [b["accuracy"] for b in found["sizes"]], found["guess"], role, shape
-    )
-    return growth([series], "records known to be one person’s", f"Accuracy of guessing a person's {found['attribute']}")
-
-
-def repeated_draws(linkage: Mapping[str, Any]) -> str:
-    """One record released several times, sought among originals."""
-    draws = linkage["repeated_draws"]
-    numbers = [one["draws"] for one in draws]
-    series = [
-        Series("record", numbers, [one["record"] for one in draws], linkage["chance"], "private", "circle"),
-        Series("person", numbers, [one["person"] for one in draws], linkage["person_chance"], "general", "diamond"),
-    ]
-    return growth(series, "draws of the same record", f"Found again among {linkage['gallery']} originals")
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> str:

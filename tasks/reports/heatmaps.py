@@ -1,8 +1,8 @@
-"""Figures of counts and shares: who replaces whom, and how often donors are shown."""
+"""Figures of counts and shares: which class replaces which, and bars."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from pass_core.auditing.section import Bars
 from tasks.reports.svg import WIDTH, figure, line, percent, rect, shortened, text
 
 MOST_CLASSES = 100  # of a drawn matrix; cells of more would be too small to see
@@ -44,7 +44,7 @@ def kept(matrix: Sequence[Sequence[float]]) -> float:
 
 
 def row_distance(matrix: Sequence[Sequence[float]]) -> float:
-    """Largest total variation between two rows: 0 when the donor's class tells nothing of the original's."""
+    """Largest total variation between two rows: 0 when the donor's class reveals nothing about the original's."""
     filled = [row for row in matrix if sum(row) > 0]
     return max(
         (sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2 for k, one in enumerate(filled) for other in filled[:k]),
@@ -85,31 +85,17 @@ def _shaded(
     ]
 
 
-def donor_reuse(donors: Mapping[str, Any]) -> str:
-    """How many donors were released how often; every bar stands for twice as many releases as the one before."""
-    counts = reuse_counts(donors["uses"], donors["pool_size"])
-    top, height, step = 18.0, 150.0, (WIDTH - 12) / len(counts)
-    tallest = max(count for _, count in counts)
+def bars_figure(bars: Bars) -> str:
+    """Counts by name, the first in grey."""
+    top, height, step = 18.0, 150.0, (WIDTH - 12) / len(bars.bars)
+    tallest = max(count for _, count in bars.bars) or 1
     parts = []
-    for k, (name, count) in enumerate(counts):
+    for k, (name, count) in enumerate(bars.bars):
         x, reach = 6 + k * step, height * count / tallest
         parts.append(rect(x + 2, top + height - reach, step - 4, reach, "f-before" if k == 0 else "f-useful"))
         parts.append(text(x + step / 2, top + height - reach - 5, f"{count}", "small", "middle"))
         parts.append(text(x + step / 2, top + height + 15, name, "small dim", "middle"))
     parts.append(line(6, top + height, WIDTH - 6, top + height))
-    parts.append(text(WIDTH / 2, top + height + 33, "times shown", "small dim", "middle"))
-    spoken = ", ".join(f"{count} donors {name} times" for name, count in counts)
-    return figure(top + height + 40, f"Number of donors by how often they were released: {spoken}.", parts)
-
-
-def reuse_counts(uses: Sequence[int], pool_size: int) -> list[tuple[str, int]]:
-    """Donors never shown, shown once, twice or thrice, four to seven times, and so on."""
-    used = [number for number in uses if number > 0]
-    counts = [("0", pool_size - len(used))]
-    start = 1
-    while used and start <= max(used):
-        end = 2 * start - 1
-        name = str(start) if start == end else f"{start}–{end}"
-        counts.append((name, sum(start <= number <= end for number in used)))
-        start = end + 1
-    return counts
+    parts.append(text(WIDTH / 2, top + height + 33, bars.unit, "small dim", "middle"))
+    spoken = ", ".join(f"{name}: {count}" for name, count in bars.bars)
+    return figure(top + height + 40, f"{bars.label}: {spoken}.", parts)

@@ -1,36 +1,53 @@
 """Figures of values with intervals, one row each: NAG per attribute, per attack, per subgroup, per audit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, percent_axis, rect, shortened, text, whisker
+from pass_core.auditing.findings import AttributeFindings
+from pass_core.auditing.thresholds import Limit
+from pass_core.statistics.intervals import Estimate
+from tasks.reports.svg import (
+    SHAPES,
+    WIDTH,
+    Scale,
+    figure,
+    line,
+    marker,
+    path,
+    percent,
+    percent_axis,
+    rect,
+    shortened,
+    text,
+    whisker,
+)  # fmt: skip
 
-SHAPES = {"private": "circle", "useful": "square", "general": "diamond"}
 ROW = 40.0
-MANY = 12  # attributes; of more, those that nobody judges stand apart
+MANY = 12  # attributes; of more, only those that are judged are drawn
+
+Limits = Mapping[str, Limit]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of a figure: a value with its interval, and where it should lie."""
 
     name: str
-    note: str
-    estimate: Mapping[str, float] | None
+    estimate: Estimate | None
     role: str
+    note: str = ""
     zone: tuple[float, float] | None = None  # where the verdict wants the value
     marks: tuple[tuple[float, str], ...] = ()  # further values, each with what it is
     rings: tuple[tuple[float, str], ...] = ()  # the same value of parts, such as subgroups
-    quiet: bool = False  # told, but not what the figure is about
+    quiet: bool = False  # shown, but not what the figure is about
 
 
-def allowed(role: str, thresholds: Mapping[str, Mapping[str, Any]]) -> tuple[float, float] | None:
-    """The part of the NAG axis that the verdict lets pass; None where nothing is judged."""
-    if role == "private" and "private_nag_at_most" in thresholds:
-        return (0.0, thresholds["private_nag_at_most"]["value"])
-    if role == "useful" and "useful_nag_at_least" in thresholds:
-        return (thresholds["useful_nag_at_least"]["value"], 1.0)
+def allowed(role: str, limits: Limits) -> tuple[float, float] | None:
+    """The part of the NAG axis that passes the verdict; None where nothing is judged."""
+    if role == "private" and "private_nag_at_most" in limits:
+        return (0.0, limits["private_nag_at_most"].value)
+    if role == "useful" and "useful_nag_at_least" in limits:
+        return (limits["useful_nag_at_least"].value, 1.0)
     return None
 
 
@@ -47,21 +64,14 @@ def rows_figure(rows: Sequence[Row], label: str) -> str:
 
 def _values(row: Row) -> Iterable[float]:
     if row.estimate:
-        yield row.estimate["high"]
+        yield row.estimate.high
     yield from (value for value, _ in (*row.marks, *row.rings))
 
 
 def _row(row: Row, scale: Scale, top: float) -> list[str]:
     middle, colour = top + 26, "dim" if row.quiet else row.role
-    parts = [
-        text(
-            6,
-            top + 13,
-            shortened(row.name, int((WIDTH - 170 - 6 * len(row.note)) / 7.8)),
-            "" if row.quiet else "strong",
-            note=row.note,
-        )
-    ]
+    name = shortened(row.name, int((WIDTH - 170 - 6 * len(row.note)) / 7.8))
+    parts = [text(6, top + 13, name, "" if row.quiet else "strong", note=row.note)]
     if row.zone:
         parts.append(rect(scale(row.zone[0]), middle - 8, scale(row.zone[1]) - scale(row.zone[0]), 16, "zone"))
         limit = row.zone[1] if row.zone[0] == 0 else row.zone[0]
@@ -73,75 +83,77 @@ def _row(row: Row, scale: Scale, top: float) -> list[str]:
     ]
     if row.estimate is None:
         return [*parts, text(WIDTH - 8, top + 13, "not measured", "small dim", "end")]
-    value, low, high = (row.estimate[name] for name in ("value", "low", "high"))
-    told = f"{percent(value)}  ({percent(low)} to {percent(high)})"
-    parts += whisker(scale, low, high, middle, f"s-{colour}")
-    parts.append(marker(SHAPES[row.role], scale(value), middle, f"f-{colour}", f"{row.name}: {told}"))
-    parts.append(text(WIDTH - 8, top + 13, told, "small", "end"))
+    found = row.estimate
+    words = f"{percent(found.value)}  ({percent(found.low)} to {percent(found.high)})"
+    parts += whisker(scale, found.low, found.high, middle, f"s-{colour}")
+    parts.append(marker(SHAPES[row.role], scale(found.value), middle, f"f-{colour}", f"{row.name}: {words}"))
+    parts.append(text(WIDTH - 8, top + 13, words, "small", "end"))
     return parts
 
 
-def nag_of_attributes(attributes: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any]) -> str:
+def _attribute_row(a: AttributeFindings, limits: Limits, note: str, rings: tuple[tuple[float, str], ...] = ()) -> Row:
+    return Row(name=a.name, note=note, estimate=a.nag, role=a.role, zone=allowed(a.role, limits), rings=rings)
+
+
+def nag_of_attributes(attributes: Sequence[AttributeFindings], limits: Limits) -> str:
     """NAG of every attribute under its worst attack; where they are many, of those that are judged."""
-    judged = [a for a in attributes if a["role"] != "general"]
-    attributes = judged if judged and len(attributes) > MANY else attributes
-    rows = [Row(a["name"], a["role"], a["nag"], a["role"], allowed(a["role"], thresholds)) for a in attributes]
+    judged = [a for a in attributes if a.role != "general"]
+    rows = [_attribute_row(a, limits, a.role) for a in (judged if judged and len(attributes) > MANY else attributes)]
     return rows_figure(rows, "NAG of every attribute under the worst attack, with 95 % intervals. " + spoken(rows))
 
 
-def nag_of_attacks(attribute: Mapping[str, Any], thresholds: Mapping[str, Any]) -> str:
+def nag_of_attacks(attribute: AttributeFindings, limits: Limits) -> str:
     """NAG of one attribute under every attack, and under the exact attacker."""
-    role, zone = attribute["role"], allowed(attribute["role"], thresholds)
+    role, zone, worst = attribute.role, allowed(attribute.role, limits), attribute.attack
     rows = [
-        Row(found["name"], "worst" if found["name"] == attribute["attack"] else "", found["nag"], role, zone,
-            quiet=found["name"] != attribute["attack"])
-        for found in attribute["attacks"]
-    ]  # fmt: skip
-    exact = attribute["exact"]
-    if exact:
-        worst = attribute["attack"] == "exact"
-        marks = ((exact["plug_in"], f"plug-in on test records: {percent(exact['plug_in'])}"),)
-        note = "worst; tick: plug-in" if worst else "tick: plug-in"
-        rows.append(Row("exact rule", note, exact["rule"], role, zone, marks, quiet=not worst))
-    return rows_figure(rows, f"NAG of {attribute['name']} under every attack. " + spoken(rows))
+        Row(
+            name=one.name,
+            note="worst" if one.name == worst else "",
+            estimate=one.nag,
+            role=role,
+            zone=zone,
+            quiet=one.name != worst,
+        )
+        for one in attribute.attacks
+    ]
+    if attribute.exact:
+        plug_in, quiet = attribute.exact.plug_in, worst != "exact"
+        rows.append(Row(
+            name="exact rule", note="tick: plug-in" if quiet else "worst; tick: plug-in", estimate=attribute.exact.rule,
+            role=role, zone=zone, marks=((plug_in, f"plug-in on test records: {percent(plug_in)}"),), quiet=quiet,
+        ))  # fmt: skip
+    return rows_figure(rows, f"NAG of {attribute.name} under every attack. " + spoken(rows))
 
 
-def nag_of_subgroups(attributes: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any], names: Any) -> str:
+def nag_of_subgroups(attributes: Sequence[AttributeFindings], limits: Limits, class_name: Callable[[str, int], str]) -> str:
     """NAG of every attribute as a whole, and a ring for every subgroup in which it was measured."""
     rows = []
-    for attribute in attributes:
-        rings = tuple(
-            (group["nag"]["value"], f"{names(group['attribute'], group['label'])}: {percent(group['nag']['value'])}")
-            for group in attribute["subgroups"]
-            if group["nag"]
-        )
-        role = attribute["role"]
-        note = f"{len(rings)} subgroups"
-        rows.append(Row(attribute["name"], note, attribute["nag"], role, allowed(role, thresholds), rings=rings))
+    for a in attributes:
+        measured = [(group.nag.value, class_name(group.attribute, group.label)) for group in a.subgroups if group.nag]
+        rings = tuple((value, f"{name}: {percent(value)}") for value, name in measured)
+        rows.append(_attribute_row(a, limits, f"{len(rings)} subgroups", rings))
     return rows_figure(rows, "NAG of every attribute, as a whole and in subgroups. The table beside it holds the worst of them.")
 
 
 def spoken(rows: Sequence[Row]) -> str:
-    """The figure in words, for those who cannot see it; long ones are left to the table beside them."""
-    told = [f"{row.name} {percent(row.estimate['value'])}" for row in rows if row.estimate]
-    return ", ".join(told[:12]) + (f", and {len(told) - 12} more in the table." if len(told) > 12 else ".")
+    """The figure in words, for the accessible label; long ones are left to the table beside them."""
+    values = [f"{row.name} {percent(row.estimate.value)}" for row in rows if row.estimate]
+    return ", ".join(values[:12]) + (f", and {len(values) - 12} more in the table." if len(values) > 12 else ".")
 
 
-def before_and_after(attributes: Sequence[Mapping[str, Any]]) -> str:
-    """Accuracy of the best attack on originals and of the worst one on what was released, and of guessing."""
+def before_and_after(attributes: Sequence[AttributeFindings]) -> str:
+    """Accuracy of the best attack on originals and of the worst one on the release, and of guessing."""
     scale, row = Scale(0.0, 1.0, 6.0, WIDTH - 8), 54.0
     bottom = row * len(attributes) + 2
     parts = percent_axis(scale, bottom, 0)
     for k, attribute in enumerate(attributes):
-        top, role, guess = k * row, attribute["role"], attribute["guess"]
-        told = f"{percent(attribute['unprotected']['value'])} → {percent(attribute['protected']['value'])}"
-        parts.append(text(6, top + 14, shortened(attribute["name"], 22), "strong", note=role))
-        parts.append(text(WIDTH - 8, top + 14, f"{told}, guessing {percent(guess)}", "small", "end"))
-        for y, style, accuracy in ((21, "before", attribute["unprotected"]), (34, role, attribute["protected"])):
-            parts.append(rect(scale(0), top + y, scale(accuracy["value"]) - scale(0), 10, f"f-{style}"))
-            parts += whisker(scale, accuracy["low"], accuracy["high"], top + y + 5, "s-ink")
+        top, role, guess = k * row, attribute.role, attribute.guess
+        change = f"{percent(attribute.unprotected.value)} → {percent(attribute.protected.value)}"
+        parts.append(text(6, top + 14, shortened(attribute.name, 22), "strong", note=role))
+        parts.append(text(WIDTH - 8, top + 14, f"{change}, guessing {percent(guess)}", "small", "end"))
+        for y, style, accuracy in ((21, "before", attribute.unprotected), (34, role, attribute.protected)):
+            parts.append(rect(scale(0), top + y, scale(accuracy.value) - scale(0), 10, f"f-{style}"))
+            parts += whisker(scale, accuracy.low, accuracy.high, top + y + 5, "s-ink")
         parts.append(line(scale(guess), top + 18, scale(guess), top + 48, "limit"))
-    spoken = ", ".join(
-        f"{a['name']} from {percent(a['unprotected']['value'])} to {percent(a['protected']['value'])}" for a in attributes[:12]
-    )
-    return figure(bottom + 22, f"Accuracy of attacks before and after protection: {spoken}.", parts)
+    label = ", ".join(f"{a.name} from {percent(a.unprotected.value)} to {percent(a.protected.value)}" for a in attributes[:12])
+    return figure(bottom + 22, f"Accuracy of attacks before and after protection: {label}.", parts)

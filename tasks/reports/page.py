@@ -1,81 +1,132 @@
-"""audit.json, training curves and model.json to one page; every word that people read is in the templates or in words.py."""
+"""audit.json, training curves and model.json to one page; its words are in the templates, wording.py and the audit's analyses."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from pass_core.auditing.analyses.base import every_analysis
+from pass_core.auditing.analyses.donor_exposure import half_of_releases
+from pass_core.auditing.findings import Comparison
+from pass_core.auditing.section import Bars, Block, Card, Curve, Facts, Figure, Part, Table
+from pass_core.auditing.verdict import comparisons_of
+from pass_core.errors import DataError
+from pass_core.storage.audits import Audit, read_audit
 from tasks.reports import curves as lines
 from tasks.reports import heatmaps, intervals, scatter, svg, wording
+from tasks.storage.models import describe_model
+
+PAGE = "report.html"
 
 
-def make_figures(audit: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """Figure name -> SVG; what was not looked at has none."""
-    drawn = _attribute_figures(audit) if audit["attributes"] else {}
-    drifts = [scatter.Comparison(wording.demand(drift["name"], 0)[0], drift, "") for drift in wording.drifts(audit)]
-    if drifts:
-        drawn["drift"] = scatter.information_hills(drifts, "Drift of new records")
+def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[str, Any] | None) -> int:
+    """Writes the page of an audit and its figures below `folder`; returns the number of figures.
+
+    Args:
+        inputs: `audit`, and where this pipeline trained the protector `curves` and `model`.
+        provenance: joined in for people; None for the versioned copy.
+    """
+    audit = read_audit(inputs["audit"])
+    drawn = make_figures(audit, _curves(inputs["curves"]) if "curves" in inputs else {})
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for name, drawing in drawn.items():
+        (folder / "figures" / f"{name}.svg").write_text(svg.standalone(drawing))
+    page = environment().get_template("report.html").render(
+        audit=audit,
+        figures={name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 (our own SVG, its text escaped)
+        comparisons=information_comparisons(audit),
+        sections=_sections(audit),
+        model=describe_model(inputs["model"]) if "model" in inputs else None,
+        provenance=provenance,
+        validity=wording.validity(audit, provenance),
+        named_class=_namer(audit),
+    )  # fmt: skip
+    (folder / PAGE).write_text(page)
+    return len(drawn)
+
+
+def _curves(path: Path) -> Mapping[str, Sequence[float]]:
+    try:
+        curves: Mapping[str, Sequence[float]] = pl.read_csv(path).to_dict(as_series=False)
+    except (FileNotFoundError, pl.exceptions.PolarsError):
+        raise DataError(f"{path}: is missing or damaged; run train again") from None
+    return curves
+
+
+def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Figure name -> SVG; what was not analysed has none."""
+    drawn = _attribute_figures(audit) if audit.attributes else {}
+    if audit.unlabelled and audit.unlabelled.drift:
+        drifts = [Comparison("", wording.demand(drift.name).title, drift) for drift in audit.unlabelled.drift]
+        drawn["drift"] = scatter.information_hills(drifts, "Drift of new records", unit="")
     comparisons = information_comparisons(audit)
     if comparisons:
-        drawn["information"] = scatter.information_hills(comparisons)
-    for name, matrix in (audit["confusion"] or {}).items():
+        drawn["information"] = scatter.information_hills(comparisons, "Information on private attributes", unit=" nats")
+    for name, matrix in (audit.confusion or {}).items():
         if len(matrix) <= heatmaps.MOST_CLASSES:
-            drawn[figure_name("confusion", name)] = heatmaps.confusion(name, audit["classes"][name], matrix)
-    if audit["linkage"]:
-        drawn |= _linkage_figures(audit)
-    if audit["donors"]:
-        drawn["donor_reuse"] = heatmaps.donor_reuse(audit["donors"])
+            drawn[figure_name(f"confusion_{name}")] = heatmaps.confusion(name, audit.classes[name], matrix)
+    for _, _, blocks in _sections(audit):
+        drawn |= {figure_name(figure.name): _draw(figure) for figure in _figures(blocks)}
     if curves.get("epoch"):
         drawn["training_curves"] = lines.training_curves(curves)
     return drawn
 
 
-def figure_name(kind: str, attribute: str) -> str:
-    """The name of an attribute's figure, which is also its file's: names of columns may hold anything."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", attribute)
-    return f"{kind}_{plain}" if plain == attribute else f"{kind}_{plain}_{sha256(attribute.encode()).hexdigest()[:6]}"
+def figure_name(name: str) -> str:
+    """The name of a figure's file: names of columns may hold anything."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+    return name if plain == name else f"{plain}_{sha256(name.encode()).hexdigest()[:6]}"
 
 
-def information_comparisons(audit: Mapping[str, Any]) -> list[scatter.Comparison]:
-    """Of every private attribute: itself, beside what is known, in its most suspicious subgroup, and of strangers."""
-    found = [
-        (about, information)
-        for row in audit["attributes"]
-        if row["role"] == "private" and row["exact"]
-        for about, information in _comparisons(row, audit)
-    ]
-    strangers = (audit["strangers"] or {}).get("attributes", ())
-    found += [(f"{stranger['attribute']} of strangers", stranger["information"]) for stranger in strangers]
-    return [scatter.Comparison(about, information) for about, information in found if information]
+def information_comparisons(audit: Audit) -> list[Comparison]:
+    """Of every private attribute: alone, with side information, in its most suspicious subgroup; then those of the analyses."""
+    found: list[Comparison] = []
+    for row in audit.attributes:
+        if row.role == "private" and row.exact:
+            found += comparisons_of(dataclasses.replace(row, subgroups=()))
+            groups = [(group, group.information) for group in row.subgroups if group.information]
+            if groups:
+                group, information = min(groups, key=lambda pair: (pair[1].p_value, -pair[1].excess))
+                where = wording.class_name(audit, group.attribute, group.label)
+                found.append(Comparison(row.name, f"{row.name} where {where}", information))
+    for analysis in every_analysis():
+        if audit.analyses[analysis.key] is not None:
+            found += analysis.comparisons(audit.analyses[analysis.key])
+    return found
 
 
-def _comparisons(row: Mapping[str, Any], audit: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    yield row["name"], row["exact"]["information"]
-    for known in row["side_information"]:
-        yield f"{row['name']}, when {known['known']} is known", known["information"]
-    groups = [group for group in row["subgroups"] if group["information"]]
-    if groups:
-        worst = min(groups, key=lambda group: (group["information"]["p_value"], -group["information"]["excess"]))
-        yield f"{row['name']} where {wording.class_name(audit, worst['attribute'], worst['label'])}", worst["information"]
+def _sections(audit: Audit) -> list[tuple[str, str, tuple[Block, ...]]]:
+    """Key, title and blocks of every analysis."""
+    return [(one.key, one.title, tuple(one.section(audit.analyses[one.key]))) for one in every_analysis()]
 
 
-def render(
-    audit: Mapping[str, Any], drawn: Mapping[str, str], model: Mapping[str, Any] | None, provenance: Mapping[str, Any] | None
-) -> str:
-    """The page; `provenance` is joined in for people and left out of the versioned copy."""
-    return environment().get_template("report.html").render(
-        audit=audit,
-        figures={name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 (our own SVG, its text escaped)
-        comparisons=information_comparisons(audit),
-        model=model,
-        provenance=provenance,
-        validity=wording.validity(audit, provenance),
-        named_class=_namer(audit),
-    )  # fmt: skip
+def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+    for block in blocks:
+        if isinstance(block, Part):
+            yield from _figures(block.blocks)
+        elif not isinstance(block, str | Table):
+            yield from (item for item in block if isinstance(item, Curve | Bars))
+
+
+def _draw(figure: Figure) -> str:
+    if isinstance(figure, Bars):
+        return heatmaps.bars_figure(figure)
+    return lines.growth(figure.series, figure.unit, figure.label)
+
+
+def _as_table(curve: Curve) -> Table:
+    """The values of a curve; its series have the same numbers."""
+    columns = zip(*(one.accuracies for one in curve.series), strict=True)
+    rows = [(str(number), *values) for number, values in zip(curve.series[0].numbers, columns, strict=True)]
+    guesses = ", ".join(f"{one.name} {one.guess:.2%}".strip() for one in curve.series)
+    names = [one.name.capitalize() or "Accuracy" for one in curve.series]
+    return Table(f"{curve.title}, {curve.unit}", f"{curve.label}. Guessing: {guesses}.", (curve.unit.capitalize(), *names), rows)
 
 
 def environment() -> Environment:
@@ -92,44 +143,42 @@ def environment() -> Environment:
         "estimate": wording.estimate,
         "nats": wording.nats,
         "readable": wording.readable,
+        "spaced": wording.spaced,
         "wrappable": wording.wrappable,
         "p_value": scatter.p_value,
+        "as_dict": dataclasses.asdict,
+        "as_table": _as_table,
     }
+    for name, kind in (("table", Table), ("part", Part), ("card", Card), ("facts", Facts), ("curve", Curve)):
+        made.tests[name] = _is_a(kind)
     made.globals |= {
         "words": wording,
         "maps": heatmaps,
         "figure_name": figure_name,
+        "half_of_releases": half_of_releases,
         "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
     }
     return made
 
 
-def _attribute_figures(audit: Mapping[str, Any]) -> dict[str, str]:
-    attributes, thresholds = audit["attributes"], audit["thresholds"]
+def _is_a(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _attribute_figures(audit: Audit) -> dict[str, str]:
+    attributes, thresholds = audit.attributes, audit.thresholds
     drawn = {
         "nag": intervals.nag_of_attributes(attributes, thresholds),
         "before_and_after": intervals.before_and_after(attributes),
         "before_against_after": scatter.before_against_after(attributes),
     }
     for row in attributes:
-        if row["role"] == "private":
-            drawn[figure_name("attacks", row["name"])] = intervals.nag_of_attacks(row, thresholds)
-    if any(group["nag"] for row in attributes for group in row["subgroups"]):
+        if row.role == "private":
+            drawn[figure_name(f"attacks_{row.name}")] = intervals.nag_of_attacks(row, thresholds)
+    if any(group.nag for row in attributes for group in row.subgroups):
         drawn["subgroups"] = intervals.nag_of_subgroups(attributes, thresholds, _namer(audit))
     return drawn
 
 
-def _linkage_figures(audit: Mapping[str, Any]) -> dict[str, str]:
-    roles = {row["name"]: row["role"] for row in audit["attributes"]}
-    drawn = {}
-    for bundle in audit["linkage"]["bundles"]:
-        if bundle["sizes"]:
-            role = roles.get(bundle["attribute"], "private")
-            drawn[figure_name("bundles", bundle["attribute"])] = lines.bundles_of(bundle, role, intervals.SHAPES[role])
-    if audit["linkage"]["repeated_draws"]:
-        drawn["repeated_draws"] = lines.repeated_draws(audit["linkage"])
-    return drawn
-
-
-def _namer(audit: Mapping[str, Any]) -> Callable[[str, int], str]:
+def _namer(audit: Audit) -> Callable[[str, int], str]:
     return lambda attribute, label: wording.class_name(audit, attribute, label)

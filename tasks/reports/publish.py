@@ -1,17 +1,20 @@
-"""What people read after a run: report with provenance joined in, audit.json, provenance.json, in one folder."""
+"""Reports for people: the page with provenance joined in, audit.json and provenance.json, in one folder."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tasks.registry import STEPS
+from tasks.reports.page import PAGE, write_report
 from tasks.running.layout import Layout
+from tasks.running.provenance import describe
 from tasks.running.step_io import RunKey
-from tasks.steps.report import PAGE, write_report
 from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 
 def publish_report(layout: Layout, key: RunKey) -> Path:
-    """Writes the folder for people and returns the report's path; the versioned files stay as they are."""
+    """Writes the folder of a pipeline run and returns the report's path; the versioned files stay as they are."""
     provenance = {}
     for step in STEPS.values():
         path = layout.provenance(step.name, step.key(key.dataset, key.method))
@@ -25,3 +28,13 @@ def publish_report(layout: Layout, key: RunKey) -> Path:
         write_json(folder / "provenance.json", provenance)
         publish(folder, layout.published(key))
     return layout.published(key) / PAGE
+
+
+def write_audit(folder: Path, audit: Mapping[str, Any], seconds: float) -> Path:
+    """Writes the folder of an audit that is no pipeline step and returns the report's path; `seconds` is the audit's duration."""
+    with storage_errors(folder):
+        provenance = {"audit": describe("command line", seconds) | {"mlflow_run": None}}
+        write_json(folder / "audit.json", audit)
+        write_json(folder / "provenance.json", provenance)
+        write_report(folder, {"audit": folder / "audit.json"}, provenance)
+    return folder / PAGE

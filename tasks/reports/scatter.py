@@ -1,15 +1,14 @@
 """Figures of two things at once: information beside its null, before against after, privacy against utility."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tasks.reports.intervals import SHAPES
-from tasks.reports.svg import WIDTH, Scale, figure, line, marker, path, percent, rect, shortened, text, whisker
+from pass_core.auditing.findings import AttributeFindings, Comparison
+from tasks.reports.svg import SHAPES, WIDTH, Scale, figure, line, marker, path, percent, rect, shortened, text, whisker
 
 LARGEST_DEVIATION = 10.0
-# Where a name may stand beside its point: across, down, and which end is there.
+# Places for a name beside its point: across, down, and which end is there.
 LABEL_PLACES = (
     (10, 4, "start"), (-10, 4, "end"), (-10, 13, "end"), (-10, -8, "end"), (10, 13, "start"), (10, -8, "start"),
     (0, -12, "middle"), (0, 20, "middle"), (-10, 24, "end"), (-10, -20, "end"), (10, -20, "start"),
@@ -17,43 +16,30 @@ LABEL_PLACES = (
 TRIALS = {True: ("square", "f-useful"), False: ("circle", "f-private"), None: ("diamond", "ring s-ink")}
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Information on something beside its null."""
-
-    about: str
-    found: Mapping[str, Any]
-    unit: str = " nats"
-
-
-def information_hills(comparisons: Sequence[Comparison], of_what: str = "Information on private attributes") -> str:
-    """Every comparison in standard deviations of its own null: a hill for chance, a point for what was found."""
+def information_hills(comparisons: Sequence[Comparison], of_what: str, unit: str) -> str:
+    """Every comparison in standard deviations of its own null: a hill for chance, a point for the figure found."""
     scale, row = Scale(-4.0, LARGEST_DEVIATION, 6.0, WIDTH - 8), 58.0
     bottom = row * len(comparisons) + 4
     parts = [line(scale(0), 0, scale(0), bottom, "grid")]
     parts += [text(scale(z), bottom + 14, f"{z:+d}" if z else "chance", "small dim", "middle") for z in (-3, 0, 3, 6, 9)]
     hill = [(z / 4, math.exp(-((z / 4) ** 2) / 2)) for z in range(-14, 15)]
+    spoken = []
     for k, comparison in enumerate(comparisons):
-        top, floor, told = k * row, k * row + 48, comparison.found
+        top, floor, found = k * row, k * row + 48, comparison.information
+        excess = f"{found.excess:+.5f}{unit}, {p_value(found.p_value)}"
+        spoken.append(f"{comparison.about} {excess}")
         parts.append(text(6, top + 13, shortened(comparison.about, 56), "strong"))
-        parts.append(
-            text(WIDTH - 8, top + 30, f"{told['excess']:+.5f}{comparison.unit}, {p_value(told['p_value'])}", "small", "end")
-        )
+        parts.append(text(WIDTH - 8, top + 30, excess, "small", "end"))
         parts.append(line(6, floor, WIDTH - 8, floor))
         parts.append(path([(scale(z), floor - 26 * h) for z, h in hill], "hill", closed=True))
-        tip = f"found {told['found']:.5f}, chance gives {told['null_mean']:.5f} ± {told['null_deviation']:.5f}{comparison.unit}"
-        z = deviations(told)
+        tip = f"found {found.found:.5f}, chance gives {found.null_mean:.5f} ± {found.null_deviation:.5f}{unit}"
+        # Every permutation may give the same: then there is nothing to measure the distance with.
+        z = found.excess / found.null_deviation if found.null_deviation > 0 else 0.0
         parts.append(marker("circle", scale(z), floor - 6, "f-private", f"{comparison.about}: {tip}"))
         if z > LARGEST_DEVIATION:
             parts.append(text(scale(z) - 10, floor - 2, f"{z:.0f} deviations ▸", "small", "end"))
-    spoken = ", ".join(f"{c.about} {c.found['excess']:+.5f}{c.unit}, {p_value(c.found['p_value'])}" for c in comparisons[:12])
-    return figure(bottom + 34, f"{of_what} beside what chance gives: {spoken}.",
-                  [*parts, text(WIDTH / 2, bottom + 30, "standard deviations above chance", "small dim", "middle")])  # fmt: skip
-
-
-def deviations(found: Mapping[str, Any]) -> float:
-    """How many standard deviations of its null a figure lies above it; 0 where every permutation gives the same."""
-    return float(found["excess"] / found["null_deviation"]) if found["null_deviation"] > 0 else 0.0
+    parts.append(text(WIDTH / 2, bottom + 30, "standard deviations above chance", "small dim", "middle"))
+    return figure(bottom + 34, f"{of_what} beside what chance gives: {', '.join(spoken[:12])}.", parts)
 
 
 def p_value(p: float) -> str:
@@ -61,29 +47,29 @@ def p_value(p: float) -> str:
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
 
 
-def before_against_after(attributes: Sequence[Mapping[str, Any]]) -> str:
-    """How far above guessing an attack gets on originals (across) and on what was released (up)."""
+def before_against_after(attributes: Sequence[AttributeFindings]) -> str:
+    """How far above guessing an attack gets on originals (across) and on the release (up)."""
 
     def above(accuracy: float, guess: float) -> float:
         return max(0.0, (accuracy - guess) / (1 - guess)) if guess < 1 else 0.0
 
-    plane = _Plane("on originals: share of the way from guessing to certainty", "on what was released")
+    plane = _Plane("on originals: share of the way from guessing to certainty", "on the release")
     plane.parts.append(line(plane.x(0), plane.y(0), plane.x(1), plane.y(1), "axis dashed"))
     plane.parts.append(text(plane.x(0.03), plane.y(0.94), "dashed: nothing was lost", "small dim"))
     points = []
     for a in attributes:
-        x, y = (plane.x(above(a["unprotected"]["value"], a["guess"])), plane.y(above(a["protected"]["value"], a["guess"])))
-        low, high = (plane.y(above(a["protected"][end], a["guess"])) for end in ("low", "high"))
-        plane.parts.append(line(x, low, x, high, f"s-{a['role']} whisker"))
-        plane.parts.append(marker(SHAPES[a["role"]], x, y, f"f-{a['role']}", f"{a['name']} ({a['role']})"))
-        points.append((x, y, a["name"]))
-    few = points if len(points) <= 14 else [p for p, a in zip(points, attributes, strict=True) if a["role"] != "general"]
+        x, y = (plane.x(above(a.unprotected.value, a.guess)), plane.y(above(a.protected.value, a.guess)))
+        low, high = (plane.y(above(end, a.guess)) for end in (a.protected.low, a.protected.high))
+        plane.parts.append(line(x, low, x, high, f"s-{a.role} whisker"))
+        plane.parts.append(marker(SHAPES[a.role], x, y, f"f-{a.role}", f"{a.name} ({a.role})"))
+        points.append((x, y, a.name))
+    few = points if len(points) <= 14 else [p for p, a in zip(points, attributes, strict=True) if a.role != "general"]
     plane.parts += _labels(few)
-    spoken = ", ".join(f"{a['name']} ({a['role']}) NAG {percent(a['nag']['value'])}" for a in attributes[:12])
+    spoken = ", ".join(f"{a.name} ({a.role}) NAG {percent(a.nag.value)}" for a in attributes[:12])
     return plane.drawn(f"What attacks learn from originals against what they learn from releases: {spoken}.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """An audit, or the mean of several, as a point between privacy and utility."""
 
@@ -94,7 +80,7 @@ class Trial:
     passed: bool | None = None
 
 
-def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float] | None, enlarged: bool = False) -> str:
+def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float] | None, *, enlarged: bool = False) -> str:
     """Worst private NAG (across, small is good) against mean useful NAG (up, large is good).
 
     Args:
@@ -126,13 +112,13 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
 
 
 class _Plane:
-    """A square with NAG or the like on both axes, from 0 to 100 % unless told otherwise."""
+    """A square with NAG or the like on both axes, by default from 0 to 100 %."""
 
     def __init__(
         self, across: str, up: str, x_range: tuple[float, float] = (0.0, 1.0), y_range: tuple[float, float] = (0.0, 1.0)
     ) -> None:
         left, right, top, self.bottom = 44.0, WIDTH - 4, 22.0, 330.0
-        # A little more than asked for, so that points at the edges have room.
+        # A little more than the range, so that points at the edges have room.
         self.x, self.y = _roomy(x_range, left, right), _roomy(y_range, self.bottom, top)
         self.parts = [text(6, 13, f"↑ {up}", "small dim"), text(left, self.bottom + 34, f"{across} →", "small dim")]
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -158,7 +144,7 @@ def _tick(value: float) -> str:
 
 
 def _labels(points: Sequence[tuple[float, float, str]]) -> Iterable[str]:
-    """Names beside their points, each at the first place where it covers no other; their tips tell those left out."""
+    """Names beside their points, each at the first place where it covers no other; tips hold those left out."""
     taken = [(x - 6, y - 6, x + 6, y + 6) for x, y, _ in points]
     for x, y, name in points:
         width = 6.6 * len(name)

@@ -1,7 +1,7 @@
 """Shapes of figures as SVG text: no plotting library, no network, the same bytes for the same numbers.
 
-Colours are classes of palette.css, so that a figure follows its reader's light or dark page. Figures are drawn for the width of a
-phone and set side by side where there is room.
+Colours are classes of palette.css, so that a figure follows the light or dark mode of the page. Figures are drawn for the width
+of a phone and set side by side where there is room.
 """
 
 import math
@@ -12,11 +12,13 @@ from pathlib import Path
 
 WIDTH = 400.0
 NARROW_SPACE = "\N{NARROW NO-BREAK SPACE}"
+# A role, or a series of a figure: they differ in shape as well as in colour.
+SHAPES = {"private": "circle", "useful": "square", "general": "diamond", "before": "circle", "dim": "square"}
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values to places along an axis; what lies outside is set at its end."""
+    """Values to places along an axis; a value outside is set at its end."""
 
     low: float
     high: float
@@ -33,16 +35,15 @@ class Scale:
 
 
 def palette() -> str:
-    """The colours, for the page and for figures that stand alone."""
+    """The colours, for the page and for figures in files of their own."""
     return (Path(__file__).parent / "palette.css").read_text()
 
 
 def figure(height: float, label: str, parts: Iterable[str], width: float = WIDTH) -> str:
-    """A whole figure; `label` is what those are told who cannot see it."""
-    told = escape(label, quote=True)
+    """A whole figure; `label` is its accessible label."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="figure" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{told}">{"".join(parts)}</svg>\n'
+        f'aria-label="{escape(label, quote=True)}">{"".join(parts)}</svg>\n'
     )
 
 
@@ -53,7 +54,7 @@ def standalone(svg: str) -> str:
 
 
 def text(x: float, y: float, content: str, style: str = "", anchor: str = "start", note: str = "") -> str:
-    """Words, and more quietly a note after them; `style` names classes of palette.css."""
+    """Words, and a note after them in a weaker colour; `style` names classes of palette.css."""
     after = f'<tspan dx="6" class="plain small dim">{escape(note)}</tspan>' if note else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{_class(style)}{_anchor(anchor)}>{escape(content)}{after}</text>'
 
@@ -88,7 +89,7 @@ def marker(shape: str, x: float, y: float, style: str, tip: str = "", reach: flo
 
 
 def whisker(scale: Scale, low: float, high: float, y: float, style: str) -> list[str]:
-    """A horizontal interval; an arrow where it goes on beyond the axis."""
+    """A horizontal interval; an arrow where it continues beyond the axis."""
     start, end = scale(low), scale(high)
     parts = [line(start, y, end, y, f"{style} whisker")]
     parts.append(line(start, y - 4, start, y + 4, f"{style} whisker"))
@@ -100,7 +101,7 @@ def whisker(scale: Scale, low: float, high: float, y: float, style: str) -> list
 
 
 def shortened(name: str, longest: int) -> str:
-    """A name that fits; tips and tables hold it whole."""
+    """A name that fits; tips and tables hold the whole name."""
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 

@@ -1,12 +1,17 @@
-"""Figures and names in the words of people."""
+"""Figures and names in plain words."""
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from pass_core.auditing.analyses.base import every_analysis
+from pass_core.auditing.findings import AttributeFindings, Subgroup
+from pass_core.auditing.section import Card, Demand
+from pass_core.statistics.intervals import Estimate
+from pass_core.storage.audits import Audit
 from tasks.reports.svg import NARROW_SPACE, percent
 
 ATTACKS = {
@@ -22,25 +27,17 @@ ATTACKS = {
 }
 
 DEMANDS = {
-    "private_nag_at_most": ("Private attributes stay hidden", "NAG at most {}"),
-    "useful_nag_at_least": ("Useful attributes survive", "NAG at least {}"),
-    "information_excess_at_most": ("Nothing leaks below the sight of accuracy", "at most {} nats above chance"),
-    "significance": ("How sure a small leak must be", "chance of a false alarm {}"),
-    "membership_auc_at_most": ("Training records cannot be told from others", "AUC at most {}"),
-    "reidentified_at_most": ("Releases are not traced to their originals", "at most {} of cases"),
-    "replayed_seeds_at_most": ("The draws cannot be made again", "at most {} guessable seeds"),
-    "labelled_audit": ("The protector passed where labels are known", "{} failed audits"),
-    "valid_days": ("That audit is not too old", "at most {} days"),
-    "feature_drift_at_most": ("New records look like audited ones", "AUC at most {} above chance"),
-    "entropy_drift_at_most": ("New records are spread over donors as audited ones", "at most {} nats above chance"),
-    "exposure_drift_at_most": ("New records meet the same donors", "at most {} above chance"),
-    "usage_drift_at_most": ("Donors are drawn as often as they should be", "at most {} above chance"),
+    "private_nag_at_most": Demand("Private attributes stay hidden", "NAG at most {:.1%}"),
+    "useful_nag_at_least": Demand("Useful attributes survive", "NAG at least {:.1%}"),
+    "information_excess_at_most": Demand("No leak too small for accuracy to show", "at most {} nats above chance"),
+    "significance": Demand("How sure a small leak must be", "chance of a false alarm {:.1%}"),
+    "labelled_audit": Demand("The protector passed where labels are known", "{} failed audits"),
+    "valid_days": Demand("That audit is not too old", "at most {} days"),
+    "feature_drift_at_most": Demand("New records look like audited ones", "AUC at most {:.1%} above chance"),
+    "entropy_drift_at_most": Demand("New records are spread over donors like audited ones", "at most {} nats above chance"),
+    "exposure_drift_at_most": Demand("New records get the same donors", "at most {:.1%} above chance"),
+    "usage_drift_at_most": Demand("Donors are drawn as often as they should be", "at most {:.1%} above chance"),
 }
-NUMBERS = frozenset({
-    "information_excess_at_most", "replayed_seeds_at_most", "labelled_audit", "valid_days", "entropy_drift_at_most",
-})  # limits that are no shares  # fmt: skip
-
-SHARES = frozenset({"membership_auc_at_most", "reidentified_at_most"})  # limits of figures that never exceed 1
 
 FORBIDDEN = {
     "none": "nobody: a record may be replaced by itself or by another record of the same person",
@@ -52,17 +49,22 @@ FORBIDDEN = {
 def readable(sentence: str) -> str:
     """A sentence of the audit with its numbers set as everywhere on the page."""
     without_powers = re.sub(r"\d+(\.\d+)?e-\d+", lambda found: _decimal(float(found[0])), sentence)
-    told = re.sub(r"(\d) ?%", rf"\1{NARROW_SPACE}%", without_powers).replace("(p 0,", "(p < 0.0001,")
-    return told[:1].upper() + told[1:]
+    words = spaced(without_powers).replace("(p 0,", "(p < 0.0001,")
+    return words[:1].upper() + words[1:]
 
 
 def _decimal(value: float) -> str:
     return f"{value:.10f}".rstrip("0").rstrip(".")
 
 
-def estimate(found: Mapping[str, float] | None) -> str:
+def estimate(found: Estimate | None) -> str:
     """A figure with its interval; a dash where there is none."""
-    return "–" if found is None else f"{percent(found['value'])} ({percent(found['low'])} to {percent(found['high'])})"
+    return "–" if found is None else f"{percent(found.value)} ({percent(found.low)} to {percent(found.high)})"
+
+
+def spaced(words: str) -> str:
+    """Words with percentages set as everywhere on the page."""
+    return re.sub(r"(\d) ?%", rf"\1{NARROW_SPACE}%", words)
 
 
 def nats(value: float | None) -> str:
@@ -70,49 +72,52 @@ def nats(value: float | None) -> str:
     return "–" if value is None else f"{value:.5f}"
 
 
-def demand(name: str, limit: float) -> tuple[str, str]:
-    """A threshold's title and its limit in words; a threshold unknown here keeps its own name."""
-    title, told = DEMANDS.get(name, (name.replace("_", " "), "limit {}"))
-    is_share = name in DEMANDS and name not in NUMBERS
-    return title, told.format(percent(limit) if is_share else _decimal(limit))
+def demand(name: str) -> Demand:
+    """A threshold in words; one that has none keeps its own name."""
+    named = DEMANDS | {key: words for analysis in every_analysis() for key, words in analysis.demands.items()}
+    return named.get(name, Demand(name.replace("_", " "), "limit {}"))
 
 
-def demands(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
+def demands(audit: Audit) -> list[dict[str, Any]]:
     """The checks by threshold, in the order in which they were made."""
     groups: dict[str, dict[str, Any]] = {}
-    for check in audit["checks"]:
-        title, told = demand(check["name"], check["limit"])
-        shown = check["name"] in SHARES and check["limit"] >= 1  # no figure can exceed it
-        entry = {"title": title, "limit": told, "reason": check["reason"], "failed": [], "met": [], "shown": shown}
-        group = groups.setdefault(check["name"], entry)
-        group["met" if check["passed"] else "failed"].append(check["sentence"])
+    for check in audit.checks:
+        words = demand(check.name)
+        limit = readable(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
+        shown = check.limit >= words.shown_only_from
+        entry = {"title": words.title, "limit": limit, "reason": check.reason, "failed": [], "met": [], "shown": shown}
+        groups.setdefault(check.name, entry)["met" if check.passed else "failed"].append(check.sentence)
     return list(groups.values())
 
 
-def not_judged(audit: Mapping[str, Any]) -> list[str]:
-    """Titles of thresholds that nothing was held against."""
-    judged = {check["name"] for check in audit["checks"]} | {"significance"}
-    return [demand(name, limit["value"])[0] for name, limit in audit["thresholds"].items() if name not in judged]
+def not_judged(audit: Audit) -> list[str]:
+    """Titles of thresholds without a check."""
+    judged = {check.name for check in audit.checks} | {"significance"}
+    return [demand(name).title for name in audit.thresholds if name not in judged]
 
 
-def class_name(audit: Mapping[str, Any], attribute: str, label: int) -> str:
+def class_name(audit: Audit, attribute: str, label: int) -> str:
     """A class of an attribute, as it may be shown."""
-    classes = audit["classes"].get(attribute, ())
+    classes = audit.classes.get(attribute, ())
     return f"{attribute} = {classes[label] if label < len(classes) else label + 1}"
 
 
-def worst_subgroup(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Where an attribute fares worst: most told of a private one, least of any other."""
-    measured = [group for group in row["subgroups"] if group["nag"]]
-    if row["role"] == "private":
-        return max(measured, key=lambda group: _largest(group)["low"], default=None)
-    return min(measured, key=lambda group: group["nag"]["value"], default=None)
+def worst_subgroup(row: AttributeFindings) -> Subgroup | None:
+    """Where an attribute fares worst: a private one revealed most, any other kept least."""
+
+    def largest_low(group: Subgroup) -> float:
+        return max(nag.low for nag in (group.nag, group.exact_nag) if nag)  # the end that the verdict judges
+
+    measured = [(group.nag.value, group) for group in row.subgroups if group.nag]
+    if row.role == "private":
+        return max((group for _, group in measured), key=largest_low, default=None)
+    return min(measured, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def worst_downstream(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def worst_downstream(row: AttributeFindings) -> Subgroup | None:
     """The subgroup in which a model trained on releases keeps least."""
-    measured = [group for group in row["subgroups"] if group.get("trained_on_released")]
-    return min(measured, key=lambda group: group["trained_on_released"]["value"], default=None)
+    measured = [(group.trained_on_released.value, group) for group in row.subgroups if group.trained_on_released]
+    return min(measured, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def wrappable(name: str) -> Markup:
@@ -120,68 +125,37 @@ def wrappable(name: str) -> Markup:
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
-def _largest(group: Mapping[str, Any]) -> Mapping[str, float]:
-    """The figure of a subgroup that the verdict looks at: the one whose interval begins higher."""
-    figures: Sequence[Mapping[str, float]] = [nag for nag in (group["nag"], group["exact_nag"]) if nag]
-    return max(figures, key=lambda nag: nag["low"])
-
-
-def half_of_releases(uses: Sequence[int]) -> int:
-    """How few donors make up half of all releases."""
-    total, sum_so_far = sum(uses), 0
-    for number, used in enumerate(sorted(uses, reverse=True), start=1):
-        sum_so_far += used
-        if 2 * sum_so_far >= total:
-            return number
-    return 0
-
-
-def validity(audit: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> tuple[str, str] | None:
-    """The day of the audit and that after which it is too old to rely on; None where its time is not to be told."""
+def validity(audit: Audit, provenance: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    """The day of the audit and the day of its expiry; None for the versioned copy, which holds no times."""
     if provenance is None or "audit" not in provenance:
         return None
-    relied_on = audit.get("unlabelled")  # records without labels: the age of the labelled audit counts
-    time = datetime.datetime.fromisoformat(relied_on["labelled_time"] if relied_on else provenance["audit"]["time"])
-    return time.date().isoformat(), (time + datetime.timedelta(days=audit["valid_days"])).date().isoformat()
+    relied_on = audit.unlabelled  # for records without labels, the age of the labelled audit counts
+    time = datetime.datetime.fromisoformat(relied_on.labelled_time if relied_on else provenance["audit"]["time"])
+    return time.date().isoformat(), (time + datetime.timedelta(days=audit.valid_days)).date().isoformat()
 
 
-def drifts(audit: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """How far new records without labels are from those of the labelled audit; none where the audited records have labels."""
-    return list((audit.get("unlabelled") or {}).get("drift", ()))
-
-
-def key_figures(audit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What to look at first: title, figure, and what it means."""
-    told = []
-    private = [row for row in audit["attributes"] if row["role"] == "private"]
+def key_figures(audit: Audit) -> list[Card]:
+    """What to look at first."""
+    cards = []
+    private = [row for row in audit.attributes if row.role == "private"]
     if private:
-        row = max(private, key=lambda row: row["nag"]["high"])
-        told.append(
-            (f"Private: {row['name']}", percent(row["nag"]["value"]), f"of the advantage over guessing survives; {_range(row)}")
+        row = max(private, key=lambda row: row.nag.high)
+        meaning = (
+            f"of 100 guesses from a release {_of_hundred(row.protected)} are right; blind guessing gives {100 * row.guess:.0f}"
         )
-    useful = [row for row in audit["attributes"] if row["role"] == "useful"]
+        cards.append(Card(f"Private: {row.name}", f"NAG {row.nag.value:.1%}", meaning))
+    useful = [row for row in audit.attributes if row.role == "useful"]
     if useful:
-        row = min(useful, key=lambda row: row["nag"]["low"])
-        told.append((f"Useful: {row['name']}", percent(row["nag"]["value"]), f"of what it offered is kept; {_range(row)}"))
-    if audit["linkage"]:
-        told += _linkage_figures(audit["linkage"])
-    donors = audit["donors"]
-    if donors:
-        meaning = f"real people’s records; the one shown most is {percent(donors['largest_share'])} of the release"
-        told.append(("Donors shown", f"{donors['used']} of {donors['pool_size']}", meaning))
-    return told
+        row = min(useful, key=lambda row: row.nag.low)
+        meaning = (
+            f"of 100 readings from a release {_of_hundred(row.protected)} are right; on originals {_of_hundred(row.unprotected)}"
+        )
+        cards.append(Card(f"Useful: {row.name}", f"NAG {row.nag.value:.1%}", meaning))
+    for analysis in every_analysis():
+        found = audit.analyses[analysis.key]
+        cards += [] if found is None else analysis.highlights(found)
+    return cards
 
 
-def _range(row: Mapping[str, Any]) -> str:
-    return f"between {percent(row['nag']['low'])} and {percent(row['nag']['high'])}, the worst of {row['role']} attributes"
-
-
-def _linkage_figures(linkage: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    meaning = f"of single releases, among {linkage['gallery']} originals; chance finds {percent(linkage['chance'], 2)}"
-    told = [("Traced to its original", percent(linkage["reidentified"]["value"]), meaning)]
-    bundles = [(bundle, bundle["sizes"][-1]) for bundle in linkage["bundles"] if bundle["sizes"]]
-    if bundles:
-        bundle, last = max(bundles, key=lambda pair: pair[1]["accuracy"]["value"] - pair[0]["guess"])
-        meaning = f"right if {last['records']} records are known to be one person’s; guessing {percent(bundle['guess'])}"
-        told.append((f"Per person: {bundle['attribute']}", percent(last["accuracy"]["value"]), meaning))
-    return told
+def _of_hundred(found: Estimate) -> str:
+    return f"{100 * found.value:.0f} ({100 * found.low:.0f} to {100 * found.high:.0f})"

@@ -14,6 +14,7 @@ ARTEFACTS = {
     "features": "features/{dataset}",
     "pool": "pools/{dataset}",
     "model": "models/{dataset}/{method}",
+    "trained_on": "trained_on/{dataset}/{method}.parquet",  # secret: the ids of the records that the model learnt from
     "curves": "curves/{dataset}/{method}.csv",
     "protected": "protected/{dataset}/{method}",
     "linkage": "linkage/{dataset}/{method}.parquet",  # secret: which released row belongs to which record

@@ -1,82 +1,187 @@
-"""Processes on this machine that train together: started, listened to, ended with the first that fails or with their parent."""
+"""Starts, watches and ends processes of this machine. None of them outlives the process that started it, kill -9 included."""
 
+import functools
 import logging
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-import torch
-from torch import distributed
+from pass_core.errors import MethodError, PassError, TransientError
 
-from pass_core.errors import MethodError, PassError
-from pass_core.training.context import tell_nobody
-from pass_core.training.epochs import Epoch, OnEpoch
-from pass_core.training.parallel import World
-from tasks.running.numerics import fixed_numerics
+if TYPE_CHECKING:
+    from pass_core.training.epochs import OnEpoch
+    from pass_core.training.parallel import World
 
-Work = Callable[[World, OnEpoch], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+SECONDS_BETWEEN_LOOKS = 0.2  # at messages, while nothing is finished
+_outbox: Any = None  # in a worker: the queue to its parent
 
 
-def run_ranks(work: Work, processes: int, threads: int, rendezvous: Path, on_epoch: OnEpoch) -> None:
-    """Runs `work(world, on_epoch)` in that many processes with so many threads each; `work` must be picklable.
+class WorkerDied(TransientError):
+    """A worker process ended in the middle of its work."""
 
-    The first process's epochs and log lines come out here. `rendezvous` is a file that does not exist.
+
+class Workers:
+    """Worker processes that are started once and given many pieces of work; they end with the block or with their parent."""
+
+    def __init__(self, number: int, start: Callable[[], None] | None = None) -> None:
+        """`start` is called once in every worker, before its first piece of work; it must be picklable."""
+        self.number = number
+        # A fork would inherit threads and locks in the middle of their work.
+        context = multiprocessing.get_context("spawn")
+        self._inbox: Any = context.SimpleQueue()
+        self._pool = ProcessPoolExecutor(number, context, initializer=_start_worker, initargs=(self._inbox, start))
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def each(
+        self, work: Callable[[Item], Result], items: Iterable[Item], on_message: Callable[[Any], None] | None = None
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yields each item with `work(item)` as it is finished, in any order; `on_message` gets what workers `send`.
+
+        Raises:
+            WorkerDied: a worker was killed or crashed.
+        """
+        waiting, running = iter(items), dict[Future[Result], Item]()
+        try:
+            while True:
+                # A few items ahead, so that no worker waits and a failure leaves little behind.
+                for item in waiting:
+                    running[self._pool.submit(work, item)] = item
+                    if len(running) > self.number:
+                        break
+                if not running:
+                    return
+                done = wait(running, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED).done
+                while not self._inbox.empty():
+                    message = self._inbox.get()
+                    if on_message:
+                        on_message(message)
+                for future in done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool:
+            self.close()
+            raise WorkerDied("a worker died (out of memory, or killed); run the same command again to resume") from None
+        finally:
+            for future in running:
+                future.cancel()
+
+    def processes(self) -> list[Any]:
+        """The workers' processes."""
+        return list((self._pool._processes or {}).values())  # noqa: SLF001 (nothing public before Python 3.14)
+
+    def close(self) -> None:
+        """Ends the workers at once, whatever they are doing."""
+        processes = self.processes()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+
+
+def send(message: Any) -> None:
+    """In a worker: passes a message to the parent, before the result of the piece of work that it belongs to."""
+    _outbox.put(message)
+
+
+def _start_worker(outbox: Any, start: Callable[[], None] | None) -> None:
+    global _outbox  # noqa: PLW0603 (a queue can only be inherited, not handed over with the work)
+    _outbox = outbox
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if start:
+        start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def start_bound(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, errors: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a command that ends with this process, with all its children and however this process ends.
+
+    Ctrl-C in the terminal does not reach the command. `end_bound` ends it earlier. `errors` receives its standard error.
+    """
+    watchdog = Path(__file__).with_name("watchdog.py")
+    return subprocess.Popen(
+        [sys.executable, "-I", str(watchdog), *command],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=errors or subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def end_bound(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ends commands of `start_bound`, and waits until they have ended."""
+    started = list(processes)
+    for process in started:
+        if process.stdin:
+            process.stdin.close()
+    for process in started:
+        process.wait()
+
+
+def run_ranks(
+    work: "Callable[[World, OnEpoch], None]", processes: int, threads: int, rendezvous: Path, on_epoch: "OnEpoch"
+) -> None:
+    """Trains in several processes: runs `work(world, on_epoch)` in each, with so many threads; `work` must be picklable.
+
+    The first process's epochs and log lines appear here. `rendezvous` is a file that does not exist.
 
     Raises:
         PassError: what a process raised, or that one of them died.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would inherit threads and locks in the middle of their work
+    from pass_core.training.parallel import World
+
+    def received(message: Any) -> None:
+        if isinstance(message, logging.LogRecord):
+            logging.getLogger(message.name).handle(message)
+        else:
+            on_epoch(message)
+
     level = logging.getLogger("tasks").getEffectiveLevel()
-    ranks: dict[Connection, Any] = {}
-    try:
-        for rank in range(processes):
-            ours, theirs = context.Pipe(duplex=False)
-            arguments = (work, World(rank, processes), threads, rendezvous, level, theirs)
-            ranks[ours] = context.Process(target=_rank, args=arguments, daemon=True, name=f"rank {rank}")
-            ranks[ours].start()
-            theirs.close()
-        _listen(dict(ranks), on_epoch)
-    finally:
-        for process in ranks.values():
-            process.kill()
-            process.join()
+    rank = functools.partial(_run_rank, work, threads, rendezvous, level)
+    with Workers(processes) as workers:
+        try:
+            for _ in workers.each(rank, [World(number, processes) for number in range(processes)], received):
+                pass
+        except WorkerDied:
+            raise MethodError("a process of the training died (out of memory, or killed): run again") from None
 
 
-def _listen(ranks: dict[Connection, Any], on_epoch: OnEpoch) -> None:
-    """Passes on what processes tell until all have ended well."""
-    while ranks:
-        failures: list[Exception] = []
-        for pipe in [ready for ready in wait(list(ranks)) if isinstance(ready, Connection)]:
-            process = ranks[pipe]
-            try:
-                message = pipe.recv()
-            except EOFError:
-                del ranks[pipe]
-                process.join()
-                if process.exitcode != 0:
-                    failures.append(MethodError(f"{process.name} of the training died (exit code {process.exitcode}): run again"))
-                continue
-            if isinstance(message, Epoch):
-                on_epoch(message)
-            elif isinstance(message, logging.LogRecord):
-                logging.getLogger(message.name).handle(message)
-            else:
-                failures.append(message)
-        if failures:  # a peer that lost its connection is the consequence, not the cause
-            raise next((error for error in failures if isinstance(error, PassError)), failures[0])
+def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous: Path, level: int, world: "World") -> None:
+    """What one process of a training does."""
+    import torch
+    from torch import distributed
 
+    from pass_core.training.context import tell_nobody
+    from tasks.running.numerics import fixed_numerics
 
-def _rank(work: Work, world: World, threads: int, rendezvous: Path, level: int, pipe: Connection) -> None:
-    """The life of one process."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
     first = world.rank == 0
     if first:
         ours = logging.getLogger("tasks")
-        ours.handlers, ours.propagate = [_ToParent(pipe)], False
+        ours.handlers, ours.propagate = [_ToParent()], False
         ours.setLevel(level)
     else:
         logging.disable()
@@ -86,29 +191,17 @@ def _rank(work: Work, world: World, threads: int, rendezvous: Path, level: int, 
             distributed.init_process_group(
                 backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
             )
-            work(world, pipe.send if first else tell_nobody)
+            work(world, send if first else tell_nobody)
             distributed.destroy_process_group()
-    except PassError as error:
-        pipe.send(error)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the parent is to tell it)
-        pipe.send(MethodError(f"rank {world.rank} of the training failed: {type(error).__name__}: {error}"))
+    except PassError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever it is, the parent reports it)
+        raise MethodError(f"rank {world.rank} of the training failed: {type(error).__name__}: {error}") from None
 
 
 class _ToParent(logging.Handler):
-    """Sends log lines to where they can be seen."""
-
-    def __init__(self, pipe: Connection) -> None:
-        super().__init__()
-        self._pipe = pipe
+    """Sends log lines to the parent process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         record.msg, record.args = record.getMessage(), None
-        self._pipe.send(record)
-
-
-def end_with_parent() -> None:
-    """A killed parent cannot end its children: they watch for it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+        send(record)

@@ -15,8 +15,8 @@ import numpy as np
 
 from pass_core.errors import TrackingError
 from pass_core.training.epochs import Epoch
-from tasks.config import TrackingConfig
 from tasks.running.step_io import RunKey
+from tasks.sections.running import TrackingConfig
 from tasks.storage.files import read_json
 from tasks.storage.models import describe_model, model_digest
 

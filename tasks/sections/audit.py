@@ -10,12 +10,12 @@ from pass_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """Attacks by name with their settings, how much is tried, and what the verdict demands."""
+    """Attacks by name with their settings, how thorough the audit is, and the limits of the verdict."""
 
-    attacks: Mapping[str, Any]
+    attacks: Mapping[str, Any]  # attack -> settings that differ from its defaults; default: all attacks
     depth: Depth = field(default_factory=Depth)
     thresholds: Thresholds = field(default_factory=Thresholds)
-    valid_days: int = 365  # after which an audit is too old to rely on
+    valid_days: int = 365  # after which an audit has expired
 
     def __post_init__(self) -> None:
         if self.valid_days < 1:

@@ -4,20 +4,15 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-import tasks.extractors
-from pass_core import discovery
-from pass_core.data import FloatArray
 from pass_core.devices import Device, resolve_device
-from pass_core.errors import ConfigError, DataError
-from tasks.extractors.base import Extractor, Finished, Loaded
-from tasks.payloads.payload import Payload, Payloads, payload_bytes, vectors
+from tasks.extractors.base import Loaded
+from tasks.extractors.loading import checked_features, load_extractor
+from tasks.payloads.payload import Payload, payload_bytes, vectors
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.code_digest import code_digest
@@ -30,9 +25,9 @@ LIBRARIES = ("torch", "torchaudio", "torchvision", "transformers", "facenet-pyto
 
 
 def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, threads: int, io: StepIO) -> StepResult:
-    """Runs the data set's extractor over validated records; everything but the payload is kept.
+    """Runs the data set's extractor over validated records and keeps all columns but the payload.
 
-    Shards that were computed before, by an earlier run or by one that was stopped, come from the cache.
+    Shards that an earlier or a stopped run computed come from the cache.
     """
     info = TableInfo.load(io.inputs["records"])
     extractor, chosen, loaded = load_extractor(config, settings, info.payload, device, io.key.dataset)
@@ -42,27 +37,13 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
     io.outputs["features"].mkdir()
     records, reused = extract_shards(loaded, info.payload, cache, threads, io)
     dataclasses.replace(info, feature_shape=shape).save(io.outputs["features"])
-    if reused:  # said, not counted: what a step counts is the same for the same inputs
+    if reused:  # logged, not counted: a step's counts are the same for the same inputs
         logger.info("extract %s: %d of %d records came from the cache", io.key, reused, records)
     return StepResult(counts={"records": records, "features": int(np.prod(shape))})
 
 
-def load_extractor(
-    config: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, dataset: str
-) -> tuple[Extractor, Any, Loaded]:
-    """The extractor that a data set names, its settings, and itself ready to work."""
-    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
-    if payload.kind not in extractor.payloads:
-        raise ConfigError(
-            f"dataset.{dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
-            f"the data set has {payload.kind} payloads"
-        )
-    chosen = settings.get(config.extractor) or extractor.config_type()
-    return extractor, chosen, extractor.load(chosen, resolve_device(device))
-
-
 def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None, threads: int, io: StepIO) -> tuple[int, int]:
-    """Writes a shard of features per shard of records; the number of records, and of those that came from the cache."""
+    """Writes a shard of features per shard of records; the number of records, and of those from the cache."""
     paths = shards(io.inputs["records"])
     records = sum(count_rows(path) for path in paths)
     reused = computed = 0
@@ -77,7 +58,9 @@ def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None,
         key = cache.key(table.column(PAYLOAD)) if cache else ""
         features = cache.get(key, len(table)) if cache else None
         if features is None:
-            features = _compute(loaded, table, payload, threads, path, finished)
+            vector = payload.kind == "vector"
+            payloads = array_of(table, PAYLOAD, payload.shape) if vector else payload_bytes(table.column(PAYLOAD))
+            features = checked_features(loaded, payloads, threads, str(path), finished)
             if cache:
                 cache.put(key, features)
         else:
@@ -87,25 +70,8 @@ def extract_shards(loaded: Loaded, payload: Payload, cache: FeatureCache | None,
     return records, reused
 
 
-def _compute(loaded: Loaded, table: pa.Table, payload: Payload, threads: int, path: Path, finished: Finished) -> FloatArray:
-    column = table.column(PAYLOAD)
-    payloads: Payloads = array_of(table, PAYLOAD, payload.shape) if payload.kind == "vector" else payload_bytes(column)
-    return checked_features(loaded, payloads, threads, str(path), finished)
-
-
-def checked_features(loaded: Loaded, payloads: Payloads, threads: int, place: str, finished: Finished) -> FloatArray:
-    """Features that are numbers; what goes wrong is told with its place."""
-    try:
-        features = loaded.features(payloads, threads, finished)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
-    if not np.isfinite(features).all():
-        raise DataError(f"{place}: the extractor gave features that are not numbers; check its weights")
-    return features
-
-
 def recipe_of(name: str, config: Any, loaded: Loaded, device: Device, threads: int) -> dict[str, Any]:
-    """All that features depend on beside the payloads: settings, weights, our code, libraries, arithmetic."""
+    """What features depend on beside the payloads: settings, weights, our code, libraries, arithmetic."""
     return {
         "extractor": name,
         "config": dataclasses.asdict(config),

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-import pass_core.methods
-from pass_core import discovery
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
-from pass_core.methods.base import Fitted, Method, ReleaseContext
+from pass_core.methods.base import Fitted, Method, ReleaseContext, find_method, fit_method
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
 from pass_core.training.held_out import hold_out, learnt_from
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World
-from tasks.release.protector import exclusion_of, read_setting
+from tasks.release.draw import exclusion_of
+from tasks.release.protector import read_setting
 from tasks.running.processes import run_ranks
 from tasks.running.progress import silent
 from tasks.running.step_io import StepIO
@@ -59,20 +59,32 @@ class Fitting:
         train = features.rows("train")
         return learnt_from(train, features.blocks[train], self.training.share, stream(self.io.seed, "share", self.io.key.dataset))
 
+    def trained_on(self, features: FeatureTable) -> list[str]:
+        """Ids of the records that `fit` learns from: all that it reads but those held out."""
+        rows = self.rows(features)
+        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
+        return [features.record_ids[row] for row in np.delete(rows, held_out)]
+
     def fit(self, run: TrainingContext) -> Fitted:
         """Learns in this process."""
         features = self.records()
         rows = self.rows(features)
-        held_out = hold_out(features.blocks[rows], self.training.validation_share, self.io.rng("validation"))
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
-        setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
-        whole = dataclasses.replace(run, held_out=held_out)
-        return self.method.fit(features.subset(rows), setting, self.config, self.training, rng, whole)
+        fitted, _ = fit_method(
+            self.method,
+            features.subset(rows),
+            features.blocks[rows],
+            dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion),
+            self.config,
+            training=self.training,
+            rng_for=self.io.rng,
+            run=run,
+        )
+        return fitted
 
     @property
     def method(self) -> Method:
-        method: Method = discovery.load(pass_core.methods, str(self.io.key.method)).METHOD
-        return method
+        return find_method(str(self.io.key.method))
 
     def checkpoint(self) -> Path:
         """Where its checkpoint lies."""
@@ -83,7 +95,8 @@ class Fitting:
             "random": [self.io.seed, *self.io.labels],
             "compute": [str(resolve_device(self.device)), torch.get_num_threads(), self.processes],
         }
-        return checkpoint_path(self.io.cache / "training", self.io.inputs, recipe)
+        modules = (__name__, f"pass_core.methods.{self.io.key.method}")
+        return checkpoint_path(self.io.cache / "training", inputs=self.io.inputs, recipe=recipe, modules=modules)
 
 
 def fit_together(fitting: Fitting, setting: ReleaseContext, checkpoints: FileCheckpoints, on_epoch: OnEpoch) -> Fitted:

@@ -17,12 +17,12 @@ from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLI
 def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
     """Reads the data set's published layout and writes record_id, split, person, block, payload and attributes.
 
-    Of the attributes only those with a role and those under `kept` stay: what nobody asked for does not travel.
+    Only attributes with a role and those under `kept` are written; no later step can see the others.
     """
     dataset: Dataset = discovery.load(tasks.datasets, config.reader or io.key.dataset).DATASET
     quarantine = Quarantine(config.corrupt_files_allowed, f"dataset.{io.key.dataset}.corrupt_files_allowed")
     reading = dataset.read(io.inputs["raw"], config, quarantine)
-    names = config.columns()
+    names = config.attribute_names()
     folder = io.outputs["records"]
     folder.mkdir()
     writer = ShardWriter(folder)
@@ -40,7 +40,7 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
         io.progress(f"ingest {io.key}", min(writer.rows, reading.expected - 1), reading.expected)
     for split, count in counts.items():
         if count == 0:
-            raise DataError(f"{io.inputs['raw']}: no {split} records; the recordings are too short or too few")
+            raise DataError(f"{io.inputs['raw']}: expected {split} records, found none; the recordings are too short or too few")
     writer.close()
     io.progress(f"ingest {io.key}", reading.expected, reading.expected)
     TableInfo(io.key.dataset, reading.payload, (), {name: reading.classes[name] for name in names}, passed).save(folder)

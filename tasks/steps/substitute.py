@@ -1,27 +1,28 @@
-"""Step substitute: replaces every record, checks the result, and only then lets it have its name.
+"""Step substitute: replaces every record, checks the result, and only then publishes it.
 
-What leaves is the payload column and the columns named under `release`, both the donor's, partitioned by split, and the
-original's columns that a lake passes through. Ids, order and private attributes stay behind; which released row belongs to
-which record is kept apart, in the linkage, for the audit. A method that makes new records releases features as its payload.
+A split is released as a partition, by the code that production uses: the payload column and the columns named under `release`,
+both the donor's, and the original's columns that a lake passes through. Ids, order and private attributes are not released. The
+linkage says which released row belongs to which record; only the audit reads it. A method that makes new records releases
+features as its payload.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pass_core.channel.draws import key_id, keyed_order, keyed_words
+from pass_core.channel.draws import key_id
 from pass_core.channel.pool import Forbidden
 from pass_core.data import IntArray
 from pass_core.devices import Device, resolve_device
 from tasks.expectations.payloads import payload_expectations, payload_profile
 from tasks.expectations.suites import Expectation, check, class_shares, columns, in_set, not_null, row_count, share_expectations
 from tasks.payloads.payload import Payload, payload_bytes, vectors
-from tasks.release.protector import STAMP, Protector, draw_donors, draw_scope, order_scope, read_protector
+from tasks.release.draw import KeyedRelease
+from tasks.release.protector import STAMP, Protector, read_protector
+from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json
@@ -39,29 +40,23 @@ from tasks.storage.parquet import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Release:
-    """What is released for one split, in released order."""
-
-    table: pa.Table
-    record_ids: list[str]
-    donors: IntArray | None  # position in the pool, None for methods that make new records
-
-
 def substitute(dataset: DatasetConfig, release: tuple[str, ...], forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
     """Writes the protected data, hive-partitioned by split, and the secret linkage."""
     info = TableInfo.load(io.inputs["features"])
     attributes = dataset.attributes(info.classes)
-    features = read_features(io.inputs["features"], attributes)
-    passed = read_folder(io.inputs["features"], list(info.pass_through)) if info.pass_through else None
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
-    releases = {split: _release_split(protector, features, passed, split, release, forbid, io) for split in SPLITS}
-    for split, released in releases.items():
-        _write_partition(released.table, io.outputs["protected"] / f"{SPLIT}={split}", protector, split, io)
-    write_table(pa.concat_tables([_linkage(released, split) for split, released in releases.items()]), io.outputs["linkage"])
+    splits = _Splits(
+        features=read_features(io.inputs["features"], attributes),
+        passed=read_folder(io.inputs["features"], list(info.pass_through)) if info.pass_through else None,
+        protector=protector,
+        keyed=KeyedRelease(run=io.key, model=protector.model_digest, forbid=forbid, key=io.draw_key()),
+        release=release,
+    )
+    links = [splits.write(split, io) for split in SPLITS]
+    write_table(pa.concat_tables(links), io.outputs["linkage"])
     io.outputs["linkage"].chmod(0o600)
-    _check(protector, features, release, dataset.min_class_share, io)
-    rows = {split: len(released.table) for split, released in releases.items()}
+    _check(protector, splits.features, release, dataset.min_class_share, io)
+    rows = {split: len(link) for split, link in zip(SPLITS, links, strict=True)}
     write_json(
         io.outputs["protected"] / "manifest.json",
         {
@@ -76,40 +71,56 @@ def substitute(dataset: DatasetConfig, release: tuple[str, ...], forbid: Forbidd
     return StepResult(counts={"records": sum(rows.values()), **rows})
 
 
-def _release_split(
-    protector: Protector,
-    features: FeatureTable,
-    passed: pa.Table | None,
-    split: str,
-    release: tuple[str, ...],
-    forbid: Forbidden,
-    io: StepIO,
-) -> _Release:
-    rows = features.rows(split)
-    ids = [features.record_ids[row] for row in rows]
-    originals = features.records.features[rows]
-    order = keyed_order(io.draw_key(), order_scope(io.key, protector.model_digest, split, forbid), ids)
-    shuffled_ids = [ids[position] for position in order]
-    channel = protector.channel_for(features, rows, forbid)
-    if channel is None:
-        made = protector.fitted.transform(originals, io.rng("transform", split))
-        donors, table = None, pa.table({PAYLOAD: vectors(made[order])})
-    else:
-        scope = draw_scope(io.key, protector.model_digest, forbid)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Splits:
+    """Releases the splits of an experiment as partitions."""
 
-        def finished(done: int) -> None:
-            io.progress(f"substitute {io.key}", done, len(ids))
+    features: FeatureTable
+    passed: pa.Table | None
+    protector: Protector
+    keyed: KeyedRelease
+    release: tuple[str, ...]
 
-        donors = draw_donors(channel, originals, ids, io.draw_key(), scope, finished)[order]
-        table = protector.pool.select([PAYLOAD, *release]).take(pa.array(donors))
-    if passed is not None:
-        for name in passed.column_names:
-            table = table.append_column(name, passed.column(name).take(pa.array(rows[order])))
-    return _Release(table, shuffled_ids, donors)
+    def write(self, split: str, io: StepIO) -> pa.Table:
+        """Writes the partition of a split; its linkage."""
+        rows = self.features.rows(split)
+        ids = [self.features.record_ids[row] for row in rows]
+        order = np.argsort(self.keyed.order_words(split, ids), kind="stable")
+        passed = None if self.passed is None else self.passed.take(pa.array(rows[order]))
+        originals = self.features.records.features[rows]
+        channel = self.protector.channel_for(self.features, rows, self.keyed.forbid)
+        donors: IntArray | None = None
+        if channel is None:
+            made = self.protector.fitted.transform(originals, io.rng("transform", split))
+            table = pa.table({PAYLOAD: vectors(made[order])})
+            for name, column in [] if passed is None else zip(passed.column_names, passed.columns, strict=True):
+                table = table.append_column(name, column)
+        else:
+            drawn = self.keyed.donors(channel, originals, ids, lambda done: io.progress(f"substitute {io.key}", done, len(ids)))
+            donors = drawn[order]
+            table = self._rows().rows(donors, passed, split)
+        folder = io.outputs["protected"] / f"{SPLIT}={split}"
+        folder.mkdir(parents=True)
+        path = folder / self.keyed.file_names([split])[0]
+        write_rows(path, table.schema, range(len(table)), lambda group: table.slice(group.start, len(group)), dictionaries=True)
+        return pa.table(
+            {
+                RECORD_ID: pa.array([ids[position] for position in order]),
+                SPLIT: pa.array([split] * len(ids)),
+                "row": pa.array(np.arange(len(ids))),
+                "donor": pa.nulls(len(ids), pa.int64()) if donors is None else pa.array(donors, pa.int64()),
+            }
+        )
+
+    def _rows(self) -> ReleasedRows:
+        pool = self.protector.pool
+        fields = list(pool.select([PAYLOAD, *self.release]).schema)
+        fields += [] if self.passed is None else list(self.passed.schema)
+        return ReleasedRows(self.keyed, pool, self.protector.info.payload, pa.schema(fields))
 
 
 def _check(protector: Protector, features: FeatureTable, release: tuple[str, ...], min_class_share: float, io: StepIO) -> None:
-    """Reads back what was written and runs the suite of the protected data, before any of it gets its name."""
+    """Runs the suite of the protected data on what was written, before it is published."""
     from_pool = protector.fitted.channel is not None
     classes = {name: protector.info.classes[name] for name in release} if from_pool else {}
     suites: dict[str, tuple[pd.DataFrame, list[Expectation]]] = {}
@@ -142,24 +153,3 @@ def _suite(
     derived = [name for name in frame.columns if name.startswith("payload_")]
     expectations += [columns((*classes, *derived, *info.pass_through)), *(not_null(name) for name in (*classes, *derived))]
     return frame, expectations + [in_set(name, values_of) for name, values_of in classes.items()]
-
-
-def _write_partition(table: pa.Table, folder: Path, protector: Protector, split: str, io: StepIO) -> None:
-    """One part file whose name and times tell nothing."""
-    name = keyed_words(io.draw_key(), "file name", (io.key.dataset, protector.model_digest), [split])[0]
-    path = folder / f"part-{name:016x}.parquet"
-    write_table(table, path)
-    os.utime(path, (0, 0))
-
-
-def _linkage(released: _Release, split: str) -> pa.Table:
-    n = len(released.record_ids)
-    donors = pa.nulls(n, pa.int64()) if released.donors is None else pa.array(released.donors, pa.int64())
-    return pa.table(
-        {
-            RECORD_ID: pa.array(released.record_ids),
-            SPLIT: pa.array([split] * n),
-            "row": pa.array(np.arange(n)),
-            "donor": donors,
-        }
-    )

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
 from pass_core.channel.pool import Forbidden
@@ -17,7 +18,8 @@ from tasks.sections.dataset import DatasetConfig
 from tasks.steps.fitting import Fitting, fit_together
 from tasks.storage.checkpoints import FileCheckpoints
 from tasks.storage.files import digest, rounded
-from tasks.storage.models import save_model
+from tasks.storage.models import model_digest, save_model
+from tasks.storage.parquet import RECORD_ID, write_table
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +54,22 @@ def train(
     fitted = (
         fitting.fit(TrainingContext(on_epoch, checkpoints)) if alone else fit_together(fitting, setting, checkpoints, on_epoch)
     )
-    save_model(io.outputs["model"], str(io.key.method), config, training, fitted, setting, digest(io.inputs["pool"]))
+    pool = digest(io.inputs["pool"])
+    save_model(io.outputs["model"], str(io.key.method), fitted, setting, config=config, training=training, pool_digest=pool)
+    _write_trained_on(fitting.trained_on(features), io)
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
     pl.DataFrame(curves, schema=None if curves else {"epoch": pl.Int64, "total": pl.Float64}).write_csv(io.outputs["curves"])
     last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
     counts = {"records": len(data), "epochs": len(epochs)}
     return StepResult(counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
+
+
+def _write_trained_on(record_ids: list[str], io: StepIO) -> None:
+    """Not in the model's folder: it is pushed and logged, while who was in the training set is secret."""
+    model = [model_digest(io.outputs["model"])] * len(record_ids)
+    write_table(pa.table({RECORD_ID: record_ids, "model_digest": model}), io.outputs["trained_on"])
+    io.outputs["trained_on"].chmod(0o600)
 
 
 def _kept(epochs: list[Epoch], training: TrainConfig) -> Epoch:

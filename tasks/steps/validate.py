@@ -1,4 +1,4 @@
-"""Step validate: stops the run when the records are not what the data set says they are."""
+"""Step validate: stops the run when records differ from what their data set declares."""
 
 import pandas as pd
 import pyarrow as pa
@@ -24,16 +24,16 @@ KNOWN = "a known class"
 
 
 def validate(config: DatasetConfig, io: StepIO) -> StepResult:
-    """Runs the suite built from the data set's specification; its result is what extract waits for."""
+    """Runs the suite built from the data set's specification; step extract needs its result."""
     info = TableInfo.load(io.inputs["records"])
     frames = []
     shares = []
-    for path in shards(io.inputs["records"]):  # payloads of one file at a time: only their profile is kept
+    for path in shards(io.inputs["records"]):  # one file at a time: only the profile of payloads is kept
         table = read_table(path)
         frames.append(_profile(table, info))
         shares.append(table.select([SPLIT, *info.classes]).to_pandas())
     labels = pd.concat(shares, ignore_index=True)
-    judged = {name: info.classes[name] for name in config.roles()}  # that few consented is no damage
+    judged = {name: info.classes[name] for name in config.roles()}  # attributes under `kept` may be rare
     suites = {"records": (pd.concat(frames, ignore_index=True), record_expectations(info))}
     for split in SPLITS:
         rarest = class_shares(labels.query(f"{SPLIT} == @split"), judged)
@@ -45,7 +45,7 @@ def validate(config: DatasetConfig, io: StepIO) -> StepResult:
 
 
 def record_expectations(info: TableInfo) -> list[Expectation]:
-    """Schema, ids, splits, classes, and what payloads may be."""
+    """Expectations of schema, ids, splits, classes and payloads."""
     names = (*CONTEXT_COLUMNS, *info.classes)
     measured = payload_expectations(info.payload)
     expectations = [columns((*names, *(str(e.column) for e in measured))), row_count(2), unique(RECORD_ID)]
@@ -55,9 +55,9 @@ def record_expectations(info: TableInfo) -> list[Expectation]:
 
 
 def _profile(table: pa.Table, info: TableInfo) -> pd.DataFrame:
-    """The table with the payload replaced by its profile, and each class by whether it is a known one.
+    """The table with the payload replaced by its profile, and each class by whether it is known.
 
-    Class names can be people's (an identity): said once in an expectation, they would stand in the Data Docs.
+    Class names can be names of people (an identity), and the Data Docs would show those in an expectation.
     """
     frame: pd.DataFrame = table.drop_columns([PAYLOAD, *info.pass_through]).to_pandas()
     for name, classes in info.classes.items():

@@ -1,12 +1,9 @@
 """Checkpoints of training in one file, named by all that determines the training: one of other parameters is never met."""
 
-import contextlib
 import hashlib
 import importlib.metadata
-import json
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +12,8 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-import pass_core
-from tasks.storage.files import digest
+from tasks.storage.code_digest import code_digest
+from tasks.storage.files import digest, json_digest, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -64,32 +61,19 @@ class FileCheckpoints:
         content = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in state.items()})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._temporary.open("wb") as file:
-                file.write(hashlib.sha256(content).digest())
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            self._temporary.replace(self._path)
+            with write_atomically(self._path, temporary=self._temporary, sync=True) as temporary:
+                temporary.write_bytes(hashlib.sha256(content).digest() + content)
         except OSError as error:
             logger.warning("%s: cannot keep a checkpoint (%s); training goes on without", self._work, error.strerror)
-            with contextlib.suppress(OSError):
-                self._temporary.unlink()
         self._last = time.monotonic()
 
 
-def checkpoint_path(folder: Path, inputs: Mapping[str, Path], recipe: Mapping[str, Any]) -> Path:
-    """Where a training is kept that depends on these inputs, on `recipe`, and on the code that computes."""
+def checkpoint_path(folder: Path, *, inputs: Mapping[str, Path], recipe: Mapping[str, Any], modules: tuple[str, ...]) -> Path:
+    """The checkpoint of a training, named by its inputs, its `recipe`, the libraries and the code of `modules`.
+
+    Half a training by one version of the code and half by another would be a model of neither.
+    """
     whole = dict(recipe)
     whole |= {f"input {name}": digest(path) for name, path in inputs.items()}
     whole |= {f"version of {name}": importlib.metadata.version(name) for name in _LIBRARIES}
-    whole |= {"code": _code_digest()}
-    return folder / f"{hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()}.checkpoint"
-
-
-def _code_digest() -> str:
-    """Half a training by one version of the code and half by another would be a model of neither."""
-    whole = hashlib.sha256()
-    for folder in pass_core.__path__:
-        for file in sorted(Path(folder).rglob("*.py")):
-            whole.update(f"{file.relative_to(folder).as_posix()}\0{digest(file)}\n".encode())
-    return whole.hexdigest()
+    return folder / f"{json_digest(whole | {'code': code_digest(modules)})}.checkpoint"

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from pass_core.data import FloatArray
 from pass_core.errors import DataError
 from tasks.payloads.payload import payload_digest, vectors
+from tasks.storage.files import write_atomically
 from tasks.storage.parquet import FEATURES, array_of, read_table, write_table
 
 
@@ -38,6 +38,5 @@ class FeatureCache:
     def put(self, key: str, features: FloatArray) -> None:
         """Keeps features, whole or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._folder / f".{key}.{os.getpid()}"
-        write_table(pa.table({FEATURES: vectors(features)}), temporary)
-        temporary.replace(self._folder / f"{key}.parquet")
+        with write_atomically(self._folder / f"{key}.parquet") as temporary:
+            write_table(pa.table({FEATURES: vectors(features)}), temporary)

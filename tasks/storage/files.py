@@ -4,18 +4,21 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
-from pass_core.errors import DataError, StorageError
+from pass_core.errors import StorageError
+from pass_core.storage.files import digest, file_digest, json_digest, read_json, rounded, sync_file, write_atomically, write_json
+
+__all__ = [  # the part that pass_core shares, too
+    "digest", "file_digest", "is_full", "json_digest", "publish", "read_json", "rounded", "staging_folder", "storage_errors",
+    "sync_file", "sync_folder", "write_atomically", "write_json",
+]  # fmt: skip
 
 _STORAGE_ERRORS = {
     errno.ENOSPC: "no space left on the device: free some, then run again",
@@ -28,51 +31,6 @@ _STORAGE_ERRORS = {
     errno.EIO: "the device reports an input/output error: check it, then run again",
     errno.EPERM: "operation not permitted: choose another root or change its owner",
 }
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, or of the sorted names and digests of all files below a folder."""
-    if path.is_file():
-        return file_digest(path)
-    whole = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        whole.update(f"{file.relative_to(path).as_posix()}\0{file_digest(file)}\n".encode())
-    return whole.hexdigest()
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON the same way every time, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    temporary.replace(path)
-
-
-def read_json(path: Path) -> Any:
-    """The value in a JSON file of ours; a damaged or missing file is a DataError that names it."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DataError(f"{path}: expected file is missing; run the step that writes it again") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise DataError(f"{path}: is damaged: not JSON; run the step that writes it again") from None
-
-
-def rounded(value: Any, digits: int = 6) -> Any:
-    """`value` with every float rounded: figures people compare carry no noise of the last bits."""
-    if isinstance(value, float):
-        return round(value, digits) + 0.0  # no negative zero
-    if isinstance(value, dict):
-        return {key: rounded(item, digits) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item, digits) for item in value]
-    return value
 
 
 def publish(staged: Path, final: Path) -> None:
@@ -94,12 +52,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """Makes a file's bytes outlive a power cut."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _exchange(staged: Path, final: Path) -> None:

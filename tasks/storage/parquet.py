@@ -1,7 +1,7 @@
 """Parquet in and out: the only file that writes it, with fixed options so that equal tables give equal bytes."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,9 +109,10 @@ def write_table(table: pa.Table, path: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """For tables of any length, a row group per `write_table`; no dictionaries, which cost more than donors' repeats save."""
-    return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, use_dictionary=False, **FOOTER)
+def open_writer(path: Path, schema: pa.Schema, *, dictionaries: bool = False) -> pq.ParquetWriter:
+    """For tables of any length, a row group per `write_table`; dictionaries cost more time than they save in donors' repeats."""
+    level = None if dictionaries else 1  # as `write_table` writes, or fast
+    return pq.ParquetWriter(path, schema, compression="zstd", compression_level=level, use_dictionary=dictionaries, **FOOTER)
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -178,14 +179,6 @@ def class_indices(table: pa.Table, name: str, classes: tuple[str, ...]) -> IntAr
         )
     indices: IntArray = codes.to_numpy().astype(np.int64)
     return indices
-
-
-def shown_classes(classes: tuple[str, ...], labels: IntArray, persons: Sequence[str]) -> tuple[str, ...]:
-    """Names of classes for people; a class that only one person is in would name that person, and gets a number."""
-    members: dict[int, set[str]] = {}
-    for label, person in zip(labels.tolist(), persons, strict=True):
-        members.setdefault(label, set()).add(person)
-    return tuple(name if len(members.get(k, ())) > 1 else f"class {k + 1}" for k, name in enumerate(classes))
 
 
 @dataclass(frozen=True, slots=True)

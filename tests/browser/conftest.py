@@ -12,10 +12,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tasks.reports.compare import write_comparison
+from tasks.reports.page import write_report
 from tasks.reports.publish import publish_report
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
-from tasks.steps.report import write_report
 from tasks.storage.files import read_json, write_json
 from tests.documents import of_many_attributes, of_many_classes, with_strangers, without_labels
 

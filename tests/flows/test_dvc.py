@@ -116,14 +116,14 @@ def test_metrics_and_plots_are_shown(repository: Path) -> None:
 def test_experiment_with_another_parameter(repository: Path) -> None:
     output = _run(repository, "dvc", "exp", "run", "-S", "train.epochs=4", "report@synthetic_motion-pass_substitution")
     assert "train@synthetic_motion-pass_substitution" in _stages_run(output)
-    assert "generate" not in _stages_run(output)
+    assert "generate@synthetic_motion" not in _stages_run(output)
     curves = (repository / "data" / "curves" / "synthetic_motion" / "pass_substitution.csv").read_text()
     assert len(curves.splitlines()) == 1 + 4
     _run(repository, "git", "checkout", "--", ".")
     _run(repository, "dvc", "checkout")
 
 
-def test_failing_stage_tells_the_steps_own_error(repository: Path) -> None:
+def test_failing_stage_reports_the_steps_own_error(repository: Path) -> None:
     params = repository / "params.yaml"
     before = params.read_text()
     params.write_text(before.replace("donors: 64", "donors: 100000"))
@@ -142,7 +142,9 @@ def test_raw_data_are_added_versioned_and_reproduced(repository: Path, tmp_path:
     command = str(BIN / "pass-pipeline")
     assert "expected a folder" in _run(repository, command, "datasets", "add", "motionsense", str(tmp_path / "none"), code=2)
     assert "not generated here: motionsense" in _run(repository, command, "datasets", "add", "synthetic_motion", str(raw), code=2)
-    assert "calls.source: empty it first" in _run(repository, command, "datasets", "add", "calls", str(raw), code=2)
+    assert "calls.source: expected none in a versioned run" in _run(
+        repository, command, "datasets", "add", "calls", str(raw), code=2
+    )
     direct = ("python", "-m", "tasks", "ingest", "--dataset", "calls")
     assert "leave source empty" in _run(repository, *direct, code=2)
     assert "single files" in _run(repository, command, "datasets", "add", "motionsense", "https://example.org/x", code=2)
@@ -151,7 +153,7 @@ def test_raw_data_are_added_versioned_and_reproduced(repository: Path, tmp_path:
     pointer = yaml.safe_load((repository / "data" / "raw" / "motionsense.dvc").read_text())
     assert pointer["outs"][0]["push"] is False
     assert digest(repository / "data" / "raw" / "motionsense") == digest(raw)
-    assert "is there already" in _run(repository, command, "datasets", "add", "motionsense", str(raw), code=2)
+    assert "exists already" in _run(repository, command, "datasets", "add", "motionsense", str(raw), code=2)
     params = repository / "params.yaml"
     before = params.read_text()
     params.write_text(before.replace("datasets:\n- synthetic_motion\n", "datasets:\n- synthetic_motion\n- motionsense\n"))

@@ -90,23 +90,28 @@ def test_dvc_engine_takes_no_other_parameters(tiny_config: Config, tmp_path: Pat
         make_engine("dvc", tiny_config, tmp_path, PROJECT, overridden=False)
     assert isinstance(make_engine("dvc", tiny_config, None, PROJECT, overridden=False), DvcEngine)
     assert stage_name(STEPS["train"], KEY) == "train@synthetic_motion-pass_substitution"
-    assert stage_name(STEPS["ingest"], RunKey("synthetic_motion")) == "ingest@synthetic_motion"
+    assert stage_name(STEPS["generate"], RunKey("synthetic_motion")) == "generate@synthetic_motion"
+
+
+def _write_stage(folder: Path, command: str) -> None:
+    """A DVC project of one stage."""
+    stage = {"matrix": {"dataset": ["synthetic_motion"]}, "cmd": command, "outs": ["data/raw"]}
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": {"generate": stage}}))
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], cwd=folder, check=True)
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, StageFailed), (75, TransientError)])
 def test_dvc_engine_tells_a_passing_fault_from_a_lasting_one(tmp_path: Path, code: int, kind: type[Exception]) -> None:
     command = f"echo 'error: the disk is away' && exit {code}"
-    (tmp_path / "dvc.yaml").write_text(json.dumps({"stages": {"generate": {"cmd": command, "outs": ["data/raw"]}}}))
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], cwd=tmp_path, check=True)
-    with pytest.raises(kind, match="stage generate failed: the disk is away") as error:
+    _write_stage(tmp_path, command)
+    with pytest.raises(kind, match="stage generate@synthetic_motion failed: the disk is away") as error:
         DvcEngine(tmp_path).run(STEPS["generate"], RunKey("synthetic_motion"), lambda *_: None)
     assert is_transient(error.value) == (code == 75)
 
 
 def test_interrupted_dvc_engine_ends_its_stage(tmp_path: Path) -> None:
     """A timeout or Ctrl-C reaches the engine as an exception while the stage runs; nothing of the stage lives on."""
-    (tmp_path / "dvc.yaml").write_text(json.dumps({"stages": {"generate": {"cmd": "echo started && sleep 300", "outs": ["x"]}}}))
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], cwd=tmp_path, check=True)
+    _write_stage(tmp_path, "echo started && sleep 300")
 
     def interrupt(*_: object) -> None:
         raise TimeoutError

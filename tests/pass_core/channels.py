@@ -1,11 +1,11 @@
 """Channels given as tables, and subjects made of them: a test writes down P(x'|x) and knows what an audit must find."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from pass_core.auditing.subject import Part, Split, Subject, Substitution, with_combination
+from pass_core.auditing.subject import DrawnRelease, Part, Split, Subject, make_subject
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.joint_law import channel_law
 from pass_core.channel.substitution import Channel
@@ -53,26 +53,27 @@ def subject_of(
 ) -> Subject:
     """Train and test, with P(.|x) of their records; donors are strangers unless said otherwise."""
     train, test = parts
-    pool = tables[0].shape[1]
     channels = {"train": TableChannel(tables[0]), "test": TableChannel(tables[1])}
 
     def channel(split: Split, rows: IntArray) -> Channel:
         return channels[split]
 
-    law = channel_law(channels["train"], train.records.features, train.records.labels, attributes, stream(seed, "law"), n_draws=1)
-    drawn = inverse_cdf(tables[1], uniform_words(stream(seed, "drawn"), len(test)))
-    donor_features = row_numbers(pool)
-    substitution = Substitution(
-        channel,
-        donor_features,
-        np.full(pool, -1) if donor_persons is None else donor_persons,
-        np.full(pool, -1) if donor_rows is None else donor_rows,
-        law,
-        drawn,
-        law.draws[0],
-    )
-    return Subject(
-        attributes, train, test, donor_features[drawn], lambda _: donor_features[law.draws[0]], substitution, learnt_from
+    pool = tables[0].shape[1]
+    return make_subject(
+        attributes=attributes,
+        train=train,
+        test=test,
+        release=DrawnRelease(
+            channel=channel,
+            donor_features=row_numbers(pool),
+            drawn_test=inverse_cdf(tables[1], uniform_words(stream(seed, "drawn"), len(test))),
+            donor_persons=np.full(pool, -1) if donor_persons is None else donor_persons,
+            donor_rows=donor_rows,
+            fresh_draws=1,
+            rng=stream(seed, "law"),
+        ),
+        learnt_from=learnt_from,
+        combine_private=False,
     )
 
 
@@ -111,16 +112,18 @@ def subject_of_kinds(
 ) -> Subject:
     """Readable records whose donors are drawn by P(.|kind), with the combination of their private attributes."""
     channel = TableChannel(table, rows_at_once=1024)
-    attributes, *records, combines = with_combination(attributes, *(part.records for part in parts))
-    train, test = (replace(part, records=own) for part, own in zip(parts, records, strict=True))
-    donors = readable(donor_labels, donor_kinds, stream(seed, "donors"))
-    laws = [
-        channel_law(channel, part.records.features, part.records.labels, attributes, stream(seed, "draws", name), draws)
-        for name, part, draws in (("train", train, 2), ("test", test, 1))
-    ]
-    nobody = np.full(len(donors), -1)
-    drawn = laws[1].draws[0]
-    substitution = Substitution(lambda _split, _rows: channel, donors, nobody, nobody, laws[0], drawn, laws[0].draws[0])
-    return Subject(
-        attributes, train, test, donors[drawn], lambda draw: donors[laws[0].draws[draw % 2]], substitution, combines=combines
+    train, test = parts
+    features, labels = test.records.features, test.records.labels
+    return make_subject(
+        attributes=attributes,
+        train=train,
+        test=test,
+        release=DrawnRelease(
+            channel=lambda _split, _rows: channel,
+            donor_features=readable(donor_labels, donor_kinds, stream(seed, "donors")),
+            drawn_test=channel_law(channel, features, labels, attributes, stream(seed, "draws", "test"), 1).draws[0],
+            donor_persons=np.full(len(donor_kinds), -1),
+            fresh_draws=2,
+            rng=stream(seed, "draws", "train"),
+        ),
     )

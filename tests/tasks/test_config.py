@@ -1,21 +1,32 @@
-"""params.yaml: what is wrong is told with its path and what is allowed."""
+"""params.yaml: a problem is reported with its path and what is allowed; everything but a data set has defaults."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import pass_core.attacks
+import pass_core.methods
+import tasks.datasets
+import tasks.extractors
+from pass_core import discovery
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.errors import ConfigError
 from tasks.config import load_config, parse_overrides
+from tasks.config_types import entry_value, settings_of
 from tests.conftest import PROJECT, write_params
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.epoch=5", r"train\.epoch: unknown key: expected one of epochs, batch_size"),
+        ("train.epoch=5", r"train\.epoch: unknown key \(did you mean 'epochs'\?\): expected one of epochs, batch_size"),
         ("nonsense=5", r"nonsense: unknown key: expected one of seed, compute"),
-        ("audit.attack={}", r"audit\.attack: unknown key: expected one of attacks"),
-        ("dataset.synthetic_motion.subject=5", r"dataset\.synthetic_motion\.subject: unknown key: expected one of private"),
+        ("audit.attack={}", r"audit\.attack: unknown key \(did you mean 'attacks'\?\): expected one of attacks"),
+        ("dataset.synthetic_motion.subject=5", r"dataset\.synthetic_motion\.subject: unknown key .*: expected one of private"),
         ("train.epochs=five", r"train\.epochs: input should be a valid integer, found str"),
         ("train.learning_rate=1e-3", r"train\.learning_rate: .* found str \(YAML reads 1e-3 as text"),
         ("train.epochs=0", r"train\.epochs: expected at least 1, found 0"),
@@ -44,20 +55,20 @@ from tests.conftest import PROJECT, write_params
         ("dataset.synthetic_motion.useful=[]", r"at least one attribute under `private` and one under `useful`"),
         ("dataset.synthetic_motion.extractor=x", r"dataset\.synthetic_motion\.extractor: unknown name 'x'.*identity"),
         ("datasets=[celeba]", r"dataset 'celeba' has no section"),
-        ("release.synthetic_motion=[id]", r"release\.synthetic_motion: column 'id' may not leave: only useful.*activity"),
+        ("release.synthetic_motion=[id]", r"release\.synthetic_motion: column 'id' may not be released: only useful.*activity"),
         ("release.nope=[id]", r"release\.nope: unknown data set"),
-        ("audit=5", r"audit\.attacks: expected a table"),
+        ("audit=5", r"audit: input should be .*found int"),
         ("train.weight_decay=.nan", r"train\.weight_decay: "),
         ("method.pass_substitution.temperature=.inf", r"method\.pass_substitution\.temperature: "),
         ("seed.x=1", r"'seed' is a value, not a section"),
         ("extractor.nope={}", r"extractor\.nope: unknown name 'nope' in extractors: expected one of facenet, hubert"),
-        ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key: expected one of model, revision"),
+        ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key .*: expected one of model, revision"),
         ("extractor.hubert.revision=main", r"extractor\.hubert\.revision: expected the 40 hex digits"),
         ("extractor.logmel.bands=1", r"extractor\.logmel\.bands: expected between 8 and 128"),
         ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected 0 or more"),
         ("dataset.mine={private: [a], useful: [b], reader: nope}", r"dataset\.mine: unknown name 'nope' in datasets.*lake"),
         ("dataset.mine={private: [a], useful: [b], reader: lake}", r"dataset\.mine: expected the columns `record_id`"),
-        ("dataset.My-Calls={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"name of small letters"),
+        ("dataset.My-Calls={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"name of lower-case letters"),
         ("dataset.celeba={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"celeba\.reader: .*rename"),
     ],
 )
@@ -86,8 +97,54 @@ def test_section_of_extractors_may_be_absent(tmp_path: Path) -> None:
 
 
 def test_missing_key_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train\.batch_size: is missing"):
-        load_config(write_params(tmp_path, train={"epochs": 1}))
+    with pytest.raises(ConfigError, match=r"dataset\.synthetic_motion\.useful: is missing; see `pass-pipeline config explain"):
+        load_config(write_params(tmp_path, dataset={"synthetic_motion": {"private": ["id"]}}))
+
+
+def test_file_of_one_data_set_is_enough(tmp_path: Path) -> None:
+    """Every other section has defaults: the methods, all attacks, the thresholds with their reasons."""
+    path = tmp_path / "params.yaml"
+    path.write_text("dataset:\n  mine: {reader: lake, record_id: i, payload: [p], private: [hair], useful: [mood]}\n")
+    config = load_config(path)
+    assert config.datasets == ("mine",)
+    assert config.methods == ("pass_substitution",)
+    assert config.method["pass_substitution"].preset == "paper"
+    assert tuple(config.audit.attacks) == discovery.available(pass_core.attacks)
+    assert config.audit.thresholds == Thresholds()
+    assert config.pool.donors is None
+    assert config.with_names(("mine",), ("gap",)).method["gap"].penalty == 10
+
+
+@pytest.mark.parametrize("limit", ["0.1", "{value: 0.1}", "{value: 0.1, reason: ours}"])
+def test_limit_is_overridden_by_its_value_alone(tmp_path: Path, limit: str) -> None:
+    thresholds = load_config(write_params(tmp_path), {"audit.thresholds.private_nag_at_most": limit}).audit.thresholds
+    assert thresholds.private_nag_at_most.value == 0.1
+    reason = thresholds.private_nag_at_most.reason
+    assert reason == "ours" if "ours" in limit else reason.startswith("Set to 0.1 in place of the default 0.15: An attacker")
+    assert thresholds.useful_nag_at_least == Thresholds().useful_nag_at_least
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    wrong = ["train.epoch=1", "method.pas={}", "pool.donors=many", "compute.threads=0"]
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_params(tmp_path), parse_overrides(wrong))
+    for path in ("train.epoch", "method.pas", "pool.donors", "compute.threads"):
+        assert f"{path}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("package", [pass_core.methods, pass_core.attacks, tasks.datasets, tasks.extractors], ids=str)
+def test_settings_read_from_source_are_those_of_the_imported_class(package: ModuleType) -> None:
+    """In a process of its own: here the modules are imported already."""
+    code = (
+        "import importlib, json, sys; from pass_core import discovery; from tasks.config_types import entry_value, settings_of\n"
+        f"package = importlib.import_module({package.__name__!r})\n"
+        "read = {n: str(settings_of(entry_value(package, n, 'config_type'))) for n in discovery.available(package)}\n"
+        "assert not {'torch', 'sklearn', 'pyarrow'} & sys.modules.keys()\n"
+        "print(json.dumps(read))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
+    for name, settings in json.loads(found.stdout).items():
+        assert settings == str(settings_of(entry_value(package, name, "config_type", imported=True)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from pass_core.attacks import exact_bayes, logistic_regression
-from pass_core.auditing.findings import AuditFindings, Replay
+from pass_core.auditing.analyses.linkage import Linkage
+from pass_core.auditing.analyses.seed_replay import Replay
+from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Part, Subject
 from pass_core.auditing.thresholds import Depth, Limit, Thresholds
@@ -110,7 +112,7 @@ def test_no_protection_fails() -> None:
         findings
     )
     assert _row(findings, "s").exact is None
-    assert findings.linkage.reidentified.value > 0.9
+    assert findings.finding(Linkage).reidentified.value > 0.9
 
 
 @pytest.mark.parametrize(("leak", "seen_by_nag"), [(0.01, False), (0.05, False), (0.2, True)])

@@ -226,5 +226,5 @@ def test_attribute_of_one_class_is_named() -> None:
 
 def test_attribute_that_originals_do_not_tell_is_named() -> None:
     subject = _subject(U == OF_U)
-    with pytest.raises(AuditError, match="attribute 's': expected an attack to tell it from originals"):
+    with pytest.raises(AuditError, match="attribute 's': expected an attack to read it from originals"):
         _audit(subject, BASELINE)

@@ -4,6 +4,10 @@ import dataclasses
 
 import pytest
 
+from pass_core.auditing.analyses.linkage import Linkage
+from pass_core.auditing.analyses.membership import Membership
+from pass_core.auditing.analyses.seed_replay import Replay
+from pass_core.auditing.analyses.unseen_people import StrangerFindings, Strangers
 from pass_core.auditing.findings import (
     AttackFindings,
     AttributeFindings,
@@ -11,12 +15,7 @@ from pass_core.auditing.findings import (
     DonorLeakage,
     ExactFindings,
     Information,
-    Linkage,
-    Membership,
-    Replay,
     SideInformation,
-    StrangerFindings,
-    Strangers,
     Subgroup,
 )
 from pass_core.auditing.thresholds import Limit, Thresholds
@@ -26,24 +25,33 @@ from pass_core.statistics.intervals import Estimate
 
 THRESHOLDS = Thresholds()
 HALF = Estimate(0.5, 0.4, 0.6)
-SILENT = Information(0.1, 0.1, 0.01, 0.5, 0.0, "person", 24)
-LEAKING = Information(0.2, 0.1, 0.01, 1e-9, 0.1, "person", 24)
+SILENT = Information(found=0.1, null_mean=0.1, null_deviation=0.01, p_value=0.5, excess=0.0, unit="person", units=24)
+LEAKING = dataclasses.replace(SILENT, found=0.2, p_value=1e-9, excess=0.1)
 
 
 def _attack(nag: Estimate, gain: float = 0.0, p_value: float = 1.0) -> AttackFindings:
-    return AttackFindings("network", HALF, nag, HALF, HALF, Estimate(gain, gain - 1, gain + 1), 0.9, p_value)
+    return AttackFindings(
+        name="network", accuracy=HALF, nag=nag, balanced_accuracy=HALF, auc=HALF, unprotected_accuracy=0.9,
+        log_loss_gain=Estimate(gain, gain - 1, gain + 1), gain_p_value=p_value,
+    )  # fmt: skip
 
 
 def _row(role: Role, nag: Estimate, name: str = "s", **changed: object) -> AttributeFindings:
     row = AttributeFindings(
-        name, role, (), 2, 0.5, HALF, "network", HALF, "network", nag, (_attack(nag),), None, None, None, None, (), (), None
-    )
+        name=name, role=role, combines=(), n_classes=2, guess=0.5, unprotected=HALF, unprotected_attack="network",
+        protected=HALF, attack="network", nag=nag, attacks=(_attack(nag),), exact=None, unfinetuned=None, own_adversary=None,
+        trained_on_released=None, subgroups=(), side_information=(), verdict=None,
+    )  # fmt: skip
     return dataclasses.replace(row, **changed)
 
 
-def _judge(*rows: AttributeFindings, **parts: object) -> tuple[Check, ...]:
-    given = {"linkage": None, "membership": None, "strangers": None, "replay": None, "thresholds": THRESHOLDS} | parts
-    return judge(rows, **given)
+def _judge(*rows: AttributeFindings, thresholds: Thresholds = THRESHOLDS, **found: object) -> tuple[Check, ...]:
+    return judge(rows, found, thresholds)
+
+
+def _subgroup(label: int, records: int, nag: Estimate | None, **changed: object) -> Subgroup:
+    group = Subgroup(attribute="u", label=label, records=records, nag=nag, exact_nag=None, information=None)
+    return dataclasses.replace(group, **changed)
 
 
 def _one(name: str, checks: tuple[Check, ...]) -> Check:
@@ -70,8 +78,8 @@ def test_hidden_attributes_are_not_judged() -> None:
 
 def test_the_worst_subgroup_is_judged_by_the_near_end() -> None:
     groups = (
-        Subgroup("u", 0, 300, Estimate(0.1, 0.0, 0.9), None, None),
-        Subgroup("u", 1, 200, Estimate(0.2, 0.1, 0.3), Estimate(0.3, 0.2, 0.4), None),
+        _subgroup(0, 300, Estimate(0.1, 0.0, 0.9)),
+        _subgroup(1, 200, Estimate(0.2, 0.1, 0.3), exact_nag=Estimate(0.3, 0.2, 0.4)),
     )
     check = next(c for c in _judge(_row("private", Estimate(0, 0, 0), subgroups=groups)) if "subgroup" in c.about)
     assert (check.passed, check.found, check.attribute) == (False, 0.2, "s")
@@ -92,8 +100,14 @@ def test_without_a_channel_the_gain_of_an_attack_is_judged() -> None:
     assert _one("information_excess_at_most", _judge(_with_gains((0.01, 0.005), *[(0.0, 1.0)] * 9))).passed
 
 
+KNOWING_U = SideInformation(known="u", released=False, guess=0.5, accuracy=HALF, nag=None, information=LEAKING)
+
+
 def _exactly(information: Information, **changed: object) -> AttributeFindings:
-    exact = ExactFindings(Estimate(0, 0, 0), 0, 0, HALF, 0.5, 0.6, 0.5, information, DonorLeakage(1, 0, {}), None)
+    exact = ExactFindings(
+        rule=Estimate(0, 0, 0), plug_in=0, bound=0, rule_accuracy=HALF, plug_in_accuracy=0.5, bound_accuracy=0.6,
+        balanced_plug_in_accuracy=0.5, information=information, leakage=DonorLeakage(1, 0, {}), certificate=None,
+    )  # fmt: skip
     return _row("private", Estimate(0, 0, 0), exact=exact, **changed)
 
 
@@ -101,12 +115,8 @@ def _exactly(information: Information, **changed: object) -> AttributeFindings:
     ("row", "strangers", "about"),
     [
         (_exactly(LEAKING), None, "s"),
-        (
-            _exactly(SILENT, side_information=(SideInformation("u", False, 0.5, HALF, None, LEAKING),)),
-            None,
-            "s, when u is known",
-        ),
-        (_exactly(SILENT, subgroups=(Subgroup("u", 1, 200, None, None, LEAKING),)), None, "s in a subgroup of u"),
+        (_exactly(SILENT, side_information=(KNOWING_U,)), None, "s, when u is known"),
+        (_exactly(SILENT, subgroups=(_subgroup(1, 200, None, information=LEAKING),)), None, "s in a subgroup of u"),
         (_exactly(SILENT), Strangers(5, (StrangerFindings("s", HALF, None, LEAKING),)), "s of strangers"),
     ],
 )
@@ -122,8 +132,11 @@ def test_information_is_judged_wherever_it_was_found(row: AttributeFindings, str
 @pytest.mark.parametrize(("low", "passed"), [(0.59, True), (0.61, False)])
 def test_membership_and_linkage_fail_when_the_whole_interval_is_above(low: float, passed: bool) -> None:
     found = Estimate(0.65, low, 0.7)
-    membership = Membership(100, 100, "held-out training records", found, 0.02)
-    linkage = Linkage(2000, found, 1 / 2000, "likelihood", HALF, 0.1, (), ())
+    membership = Membership(members=100, non_members=100, against="held-out records", auc=found, true_positive_rate=0.02)
+    linkage = Linkage(
+        gallery=2000, reidentified=found, chance=1 / 2000, attack="likelihood",
+        person=HALF, person_chance=0.1, bundles=(), repeated_draws=(),
+    )  # fmt: skip
     strict = dataclasses.replace(THRESHOLDS, reidentified_at_most=Limit(0.6, "a release must not be traced"))
     checks = _judge(membership=membership, linkage=linkage, thresholds=strict)
     assert [check.passed for check in checks] == [passed, passed]

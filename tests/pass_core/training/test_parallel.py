@@ -127,7 +127,7 @@ def _die(world: World, on_epoch: OnEpoch) -> None:
 def test_failure_of_one_process_ends_all_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rank one does not like it"):
         run_ranks(_refuse, 2, 1, tmp_path / "a", tell_nobody)
-    with pytest.raises(MethodError, match=r"rank 0 of the training died \(exit code 7\)|rank 1 of the training failed"):
+    with pytest.raises(MethodError, match=r"a process of the training died|rank 1 of the training failed"):
         run_ranks(_die, 2, 1, tmp_path / "b", tell_nobody)
 
 

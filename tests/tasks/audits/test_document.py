@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tasks.audits.document import schema
+from pass_core.storage.audits import schema
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.storage.files import read_json
@@ -31,7 +31,7 @@ def validator() -> Draft202012Validator:
 
 
 def test_published_schema_is_the_codes() -> None:
-    """When it fails: write `schema()` of tasks/audits/document.py to docs/audit.schema.json with `write_json`."""
+    """When it fails: write `schema()` of pass_core/storage/audits.py to docs/audit.schema.json with `write_json`."""
     assert read_json(PROJECT / "docs" / "audit.schema.json") == schema()
 
 

@@ -16,17 +16,16 @@ from pass_core.auditing.thresholds import Depth
 from pass_core.data import IntArray
 from pass_core.errors import ConfigError, PassError
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
 from tasks.audits.pair import audit_pair, pair_subject
 from tasks.lakes.pair import PairColumns
 from tasks.running.progress import silent
 from tasks.sections.audit import AuditConfig
-from tasks.sections.dataset import DatasetConfig
-from tasks.storage.files import write_json
+from tasks.sections.dataset import Roles
+from tasks.storage.files import read_json, write_json
 from tests.media import picture
 
 N = 6000
-ROLES = DatasetConfig(private=("s", "t"), useful=("u",), general=("h",))
+ROLES = Roles(private=("s", "t"), useful=("u",), general=("h",))
 CONFIG = AuditConfig(
     attacks={
         "logistic_regression": logistic_regression.LogisticRegressionConfig(),
@@ -75,8 +74,11 @@ def _write(folder: Path, **tables: pa.Table) -> list[Path]:
 
 def _audit(folder: Path, original: Path, *protected: Path, **columns: Any) -> dict[str, Any]:
     """The audit, as it is read back."""
-    write_json(folder / "audit.json", audit_pair(original, protected, PairColumns(ROLES, **columns), CONFIG, 7, silent))
-    return read_audit(folder / "audit.json")
+    write_json(
+        folder / "audit.json",
+        audit_pair(original, protected, PairColumns(roles=ROLES, **columns), config=CONFIG, seed=7, progress=silent),
+    )
+    return read_json(folder / "audit.json")
 
 
 def _failed(found: dict[str, Any]) -> set[tuple[str, str]]:
@@ -153,7 +155,7 @@ def test_formats_and_joins_give_the_same_subject(tmp_path: Path, kind: str) -> N
     release = _with_payload(original.select(["key"]), _released(labels, "private"))
     paths = _write(tmp_path, original=original, release=release)
     columns: dict[str, Any] = {"key": "key", "split": "part", "person": "person"}
-    expected, _, _ = pair_subject(paths[0], paths[1:], PairColumns(ROLES, **columns), 7)
+    expected, _, _ = pair_subject(paths[0], paths[1:], PairColumns(roles=ROLES, **columns), 7)
     if kind == "csv":
         tables = []
         for table in (original, release):
@@ -173,7 +175,7 @@ def test_formats_and_joins_give_the_same_subject(tmp_path: Path, kind: str) -> N
         paths[0] = tmp_path / "lake"
     else:
         pq.write_table(release.take(pa.array(stream(4, "order").permutation(400))), paths[1])
-    found, split, _ = pair_subject(paths[0], paths[1:], PairColumns(ROLES, **columns), 7)
+    found, split, _ = pair_subject(paths[0], paths[1:], PairColumns(roles=ROLES, **columns), 7)
     assert split == "by column part"
     for name in ("train", "test"):
         one, other = (getattr(subject, name).records for subject in (expected, found))
@@ -188,8 +190,8 @@ def test_identities_are_split_within_people(tmp_path: Path) -> None:
     original, labels = _original(2400)
     release = _with_payload(None, _released(labels, "private"))
     paths = _write(tmp_path, original=original, release=release)
-    roles = DatasetConfig(private=("person",), useful=("u",))
-    subject, split, shown = pair_subject(paths[0], paths[1:], PairColumns(roles, person="person"), 7)
+    roles = Roles(private=("person",), useful=("u",))
+    subject, split, shown = pair_subject(paths[0], paths[1:], PairColumns(roles=roles, person="person"), 7)
     assert split.startswith("half to half by record")
     assert np.isin(subject.labels("test", "person"), subject.labels("train", "person")).all()
     assert set(shown["person"]) == {f"class {k + 1}" for k in range(600)}  # nobody is named
@@ -230,13 +232,13 @@ def _broken(kind: str) -> tuple[pa.Table, pa.Table, dict[str, Any]]:
         ("no key", "missing columns: key; found"),
         ("no attribute", "missing columns: t; found"),
         ("attribute missing", r"column 's': 1 record\(s\) have no value"),
-        ("floats", "column 's' holds floats"),
+        ("floats", "column 's': expected text, whole numbers or booleans, found floats"),
         ("one class", "column 's': expected 2 to 1000 classes, found 1"),
         ("no payload", r"expected payload column\(s\) payload; found .*give --payload"),
         ("not a number", r"1 record\(s\) have a payload that is not all numbers"),
         ("other shape", r"expected payloads of shape \(4,\) as the originals', found \(9,\)"),
         ("media", "column 'payload' holds encoded files.*extract features"),
-        ("private column", r"holds the private attribute\(s\) s: whoever reads the release reads them"),
+        ("private column", r"holds the private attribute\(s\) s, which every reader of the release sees"),
         ("split", "column 'u': expected train and test"),
     ],
 )
@@ -244,7 +246,7 @@ def test_tables_that_do_not_fit_are_told(tmp_path: Path, kind: str, message: str
     original, release, columns = _broken(kind)
     paths = _write(tmp_path, original=original, release=release)
     with pytest.raises(PassError, match=message) as error:
-        pair_subject(paths[0], paths[1:], PairColumns(ROLES, **columns), 7)
+        pair_subject(paths[0], paths[1:], PairColumns(roles=ROLES, **columns), 7)
     assert "p17" not in str(error.value)  # no person is named
 
 
@@ -252,6 +254,6 @@ def test_missing_file_and_double_roles_are_told(tmp_path: Path) -> None:
     original, _ = _original(100)
     (path,) = _write(tmp_path, original=original)
     with pytest.raises(PassError, match=r"nowhere\.parquet: expected a Parquet, Delta or CSV table, found nothing"):
-        pair_subject(path, [tmp_path / "nowhere.parquet"], PairColumns(ROLES), 7)
+        pair_subject(path, [tmp_path / "nowhere.parquet"], PairColumns(roles=ROLES), 7)
     with pytest.raises(ConfigError, match="an attribute has one role"):
-        DatasetConfig(private=("s",), useful=("s",))
+        Roles(private=("s",), useful=("s",))

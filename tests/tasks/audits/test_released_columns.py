@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pass_core.auditing.subject import Part
+from pass_core.auditing.subject import ColumnValues, MadeRelease, Part, few_classes, make_subject
 from pass_core.data import Attribute, Records
 from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
-from tasks.audits.released_columns import few_classes, released_columns
+from tasks.audits.released_columns import column_values
 from tasks.config import load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
+from tasks.storage.files import read_json
 from tests.conftest import TINY, write_params
 
 N = 1200
@@ -57,7 +57,7 @@ def test_pass_through_columns_of_a_lake_are_the_attackers_side_information(tmp_p
     config, layout = load_config(params), Layout(tmp_path / "root")
     for step in list(STEPS.values())[1:-1]:  # from ingest to audit
         run_step(step, step.key("calls", "pass_substitution"), config, layout, "test")
-    found = read_audit(layout.artefact("audit", STEPS["audit"].key("calls", "pass_substitution")))
+    found = read_json(layout.artefact("audit", STEPS["audit"].key("calls", "pass_substitution")))
     assert found["pass_through"] == ["address", "day"]
     (gender,) = [row for row in found["attributes"] if row["name"] == "gender"]
     told = {side["known"]: side for side in gender["side_information"] if side["released"]}
@@ -68,18 +68,22 @@ def test_pass_through_columns_of_a_lake_are_the_attackers_side_information(tmp_p
     assert any(check["about"] == "gender, with column day" for check in found["checks"])  # it was looked at, too
 
 
+def _column(values: np.ndarray, *, ordered: bool) -> ColumnValues:
+    return ColumnValues(values[:600], values[600:], ordered)
+
+
 def test_classes_of_a_column_are_few_and_keep_what_they_can() -> None:
     values, train = np.arange(1000) % 200, np.arange(600)
-    by_order = few_classes(values, ordered=True, train=train, at_most=10)
+    by_order = few_classes(_column(values, ordered=True), at_most=10)
     assert sorted(np.unique(by_order)) == list(range(10))
     assert np.ptp(np.bincount(by_order[train])) <= 3  # equally many records
     assert (np.diff(by_order[np.argsort(values, kind="stable")]) >= 0).all()
     names = np.where(np.arange(1000) % 4 == 0, 7, values)
-    by_name = few_classes(names, ordered=False, train=train, at_most=5)
+    by_name = few_classes(_column(names, ordered=False), at_most=5)
     assert by_name.max() == 4
     assert len(np.unique(by_name[names == 7])) == 1
     assert (by_name[names == 7] == 0).all()  # the commonest has a class of its own
-    assert np.array_equal(few_classes(values % 3, ordered=False, train=train, at_most=5), values % 3)
+    assert np.array_equal(few_classes(_column(values % 3, ordered=False), at_most=5), values % 3)
 
 
 def test_columns_of_any_plain_type_are_read_and_others_told() -> None:
@@ -97,11 +101,13 @@ def test_columns_of_any_plain_type_are_read_and_others_told() -> None:
         }
     )
     rows = np.arange(20), np.arange(20, 40)
-    columns, (train, test) = released_columns(table, attributes, (part, part), rows)
+    release = MadeRelease((part.records.features,), lambda _: part.records.features)
+    found = make_subject(attributes=attributes, train=part, test=part, release=release, columns=column_values(table, *rows))
+    columns, train, test = found.columns, found.train, found.test
     assert [column.attribute.name for column in columns] == ["released u", "gap", "part", "when", "yes"]
     assert columns[1].train_values.tolist()[:4] == [3, 0, 1, 2]  # what is missing is a value, too
     assert columns[3].attribute.n_classes == 20
     assert set(train.records.labels) == {"s", "u", "released u", "gap", "part", "when", "yes"}
     assert len(test.records.labels["when"]) == 20
     with pytest.raises(SchemaMismatch, match="column 'list': expected text, numbers or dates beside the payload"):
-        released_columns(pa.table({"list": pa.array([[1, 2]] * n)}), attributes, (part, part), rows)
+        column_values(pa.table({"list": pa.array([[1, 2]] * n)}), *rows)

@@ -1,5 +1,6 @@
 """The gate for records without labels: relies on a labelled audit that passed, is recent and of this model, and on no drift."""
 
+import dataclasses
 import datetime
 import shutil
 from pathlib import Path
@@ -12,9 +13,8 @@ import torch
 
 from pass_core.auditing.drift import Side
 from pass_core.channel.draws import inverse_cdf, uniform_words
-from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError, SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.document import read_audit
 from tasks.audits.unlabelled import (
     NOT_ATTACKED,
     UnlabelledAudit,
@@ -90,7 +90,7 @@ def test_records_like_the_audited_ones_pass_and_the_document_says_what_it_is(
 ) -> None:
     path = _new_features(layout, tmp_path / "new")
     write_json(tmp_path / "audit.json", unlabelled_document(path, KEY, config, layout))
-    found, labelled = read_audit(tmp_path / "audit.json"), read_audit(layout.artefact("audit", KEY))
+    found, labelled = read_json(tmp_path / "audit.json"), read_json(layout.artefact("audit", KEY))
     assert found["verdict"] == "pass", found["reasons"]
     assert (found["basis"], labelled["basis"]) == ("unlabelled", "labelled")
     assert found["not_promised"][: len(NOT_ATTACKED)] == list(NOT_ATTACKED)
@@ -127,6 +127,28 @@ def test_table_of_payloads_is_extracted_here(config: Config, layout: Layout, tmp
     assert bare["unlabelled"]["records"] == len(table)
 
 
+@pytest.mark.parametrize(
+    ("extractor", "value", "error", "message"),
+    [
+        ("identity", np.nan, DataError, "the extractor returned features that are not finite"),
+        ("logmel", 0.0, ConfigError, r"dataset\.synthetic_motion\.extractor: logmel reads audio payloads"),
+    ],
+    ids=["not finite", "payload kind"],
+)
+def test_features_of_new_records_are_checked(
+    config: Config, layout: Layout, tmp_path: Path, extractor: str, value: float, error: type[Exception], message: str
+) -> None:
+    """The same checks as in step extract: no audit of features that are no numbers, no extractor of another payload kind."""
+    table = read_folder(layout.artefact("records", KEY))
+    payload = array_of(table, "payload", (2, 128)).copy()
+    payload[5] = value
+    write_table(pa.table({"payload": vectors(payload)}), tmp_path / "lake.parquet")
+    section = dataclasses.replace(config.dataset[KEY.dataset], extractor=extractor)
+    changed = dataclasses.replace(config, dataset={KEY.dataset: section})
+    with pytest.raises(error, match=message):
+        unlabelled_document(tmp_path / "lake.parquet", KEY, changed, layout)
+
+
 def test_old_audit_fails(config: Config, layout: Layout, tmp_path: Path) -> None:
     path = layout.provenance("audit", KEY)
     long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=config.audit.valid_days + 2)
@@ -146,12 +168,12 @@ def test_failed_audit_fails(config: Config, layout: Layout, tmp_path: Path) -> N
 def test_audit_of_another_model_or_of_unknown_age_is_refused(config: Config, layout: Layout, tmp_path: Path) -> None:
     new = _new_features(layout, tmp_path / "new")
     layout.provenance("audit", KEY).unlink()
-    with pytest.raises(DataError, match=r"does not say when audit\.json was made; run audit again"):
+    with pytest.raises(DataError, match=r"expected the time of audit\.json, found none; run audit again"):
         unlabelled_document(new, KEY, config, layout)
     write_json(layout.provenance("audit", KEY), {"time": datetime.datetime.now(datetime.UTC).isoformat()})
     other = load_config(write_params(tmp_path, seed=4))
     run_step(STEPS["train"], KEY, other, layout, "test")
-    with pytest.raises(ChecksumMismatch, match="the labelled audit is of another model or pool"):
+    with pytest.raises(ChecksumMismatch, match=r"labelled audit: expected one of model .*run audit again"):
         unlabelled_document(new, KEY, config, layout)
 
 
@@ -161,7 +183,7 @@ def test_features_of_another_extractor_and_missing_payloads_are_told(config: Con
     with pytest.raises(SchemaMismatch, match=r"expected features of shape \(2, 128\), found \(256,\)"):
         unlabelled_document(new, KEY, config, layout)
     write_table(pa.table({"other": [1.0] * 30}), tmp_path / "table.parquet")
-    with pytest.raises(SchemaMismatch, match="missing payload columns: payload; found other"):
+    with pytest.raises(SchemaMismatch, match="missing columns: payload; found other"):
         unlabelled_document(tmp_path / "table.parquet", KEY, config, layout)
 
 
@@ -170,11 +192,11 @@ def _gate(config: Config, layout: Layout, protector: Protector, new: Side) -> Un
     return audit_unlabelled(
         protector,
         read_labelled_audit(layout, KEY),
-        side_of(protector, table, table.rows("test"), config.pool.forbid),
-        new,
-        config.audit,
-        lambda *labels: stream(1, *labels),
-        datetime.datetime.now(datetime.UTC),
+        reference=side_of(protector, table, table.rows("test"), forbid=config.pool.forbid),
+        new=new,
+        config=config.audit,
+        rng_for=lambda *labels: stream(1, *labels),
+        now=datetime.datetime.now(datetime.UTC),
     )
 
 
@@ -185,13 +207,13 @@ def test_gate_looks_at_the_draws_it_is_given(config: Config, audited: Path) -> N
     protector = read_protector(*(layout.artefact(name, KEY) for name in ("model", "pool")), attributes, torch.device("cpu"))
     table = read_features(layout.artefact("features", KEY), ())
     rows = table.rows("train")
-    side = side_of(protector, table, rows, config.pool.forbid)
+    side = side_of(protector, table, rows, forbid=config.pool.forbid)
     assert side.channel is not None
     p = np.concatenate([block for _, block in side.channel(np.arange(len(rows))).blocks(side.features)])
     drawn = inverse_cdf(p, uniform_words(stream(2, "draws"), len(p)))
-    good = _gate(config, layout, protector, side_of(protector, table, rows, config.pool.forbid, drawn))
+    good = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=drawn))
     assert good.verdict == "pass", good.reasons
     assert good.findings.drift[-1].name == "usage_drift_at_most"
     replayed = np.full_like(drawn, drawn[0])
-    bad = _gate(config, layout, protector, side_of(protector, table, rows, config.pool.forbid, replayed))
+    bad = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=replayed))
     assert [check.name for check in bad.checks if not check.passed] == ["usage_drift_at_most"]

@@ -111,7 +111,7 @@ def test_missing_or_hostile_hubert_models_are_refused(model: Path, tmp_path: Pat
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     (pickled / "config.json").write_text((model / "config.json").read_text())
-    with pytest.raises(DataError, match=r"expected model\.safetensors; found no weights"):
+    with pytest.raises(DataError, match=r"expected model\.safetensors, found no weights"):
         _hubert(pickled)
     (pickled / "pytorch_model.bin").write_bytes(b"a pickle that would run code")
     with pytest.raises(ChecksumMismatch, match=r"pytorch_model\.bin: expected weights with SHA-256 None, found [0-9a-f]{64}"):

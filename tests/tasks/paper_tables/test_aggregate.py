@@ -19,7 +19,17 @@ GUESS, UNPROTECTED = 0.5, 0.9
 
 
 def _told(attacker: float, **changes: float | None) -> AttributeScores:
-    return dataclasses.replace(AttributeScores(GUESS, UNPROTECTED, attacker, 0.5, 0.7, None, None, None), **changes)  # type: ignore[arg-type]
+    scores = AttributeScores(
+        guess=GUESS,
+        unprotected=UNPROTECTED,
+        attacker=attacker,
+        balanced=0.5,
+        unfinetuned=0.7,
+        protector=None,
+        exact=None,
+        information=None,
+    )
+    return dataclasses.replace(scores, **changes)  # type: ignore[arg-type]
 
 
 def _filled(tmp_path: Path, seeds: list[dict[str, AttributeScores]], problem: str | None = None) -> FilledTable:

@@ -167,7 +167,7 @@ def test_missing_data_says_which_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _started(folder: Path, table: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "flows.cli.main", "bench", str(table), "--root", str(folder / "root"), "--workers", "2"]
+    command = [sys.executable, "-m", "flows.cli", "bench", str(table), "--root", str(folder / "root"), "--workers", "2"]
     environment = os.environ | {"PYTHONPATH": str(PROJECT)}
     return subprocess.Popen(
         [*command, "--params", str(folder / "params.yaml"), "--quiet"], env=environment, start_new_session=True

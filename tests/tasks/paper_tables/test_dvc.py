@@ -32,7 +32,7 @@ def test_stage_is_reproduced_and_cells_outlive_a_change_of_words(tmp_path: Path)
     shutil.copy(STAGES, tmp_path / "benchmarks" / "tables")
     shutil.copy(PROJECT / ".dvcignore", tmp_path)
     write_project(tmp_path)
-    definitions = tmp_path / "tasks" / "tables" / "definitions"
+    definitions = tmp_path / "tasks" / "paper_tables" / "definitions"
     write_table(definitions, "demo", rows=TABLE["rows"][:1])  # type: ignore[index]
     _run(tmp_path, "git", "init", "--quiet", "--initial-branch=main")
     stage = "benchmarks/tables/dvc.yaml:demo"

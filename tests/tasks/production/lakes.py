@@ -10,19 +10,17 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import yaml
 
+from pass_core.channel.draws import key_id
 from pass_core.data import FloatArray
 from pass_core.randomness import stream
-from tasks.config import Config, load_config
-from tasks.production.interfaces import Engine, Gate, GateResult, Job, Sample
-from tasks.production.local import LocalEngine
+from tasks.config import load_config
+from tasks.production.interfaces import Basis, GateResult, Job, Sample
 from tasks.production.manifest import Manifest
+from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan
-from tasks.production.request import Request
-from tasks.production.run import Protection
-from tasks.production.versions import TargetFormat, default_state, open_target
+from tasks.production.run import Hooks, execute
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
-from tasks.running.progress import silent
 from tasks.running.step import run_step
 from tasks.running.step_io import RunKey
 
@@ -38,7 +36,7 @@ SECTION: dict[str, Any] = {
     "useful": ["topic"],
     "pass_through": ["day"],
 }
-# Limits that nothing fails: whether the gate is asked and obeyed is tested, not how good so small a model is.
+# Limits that everything passes: the tests check that the gate is used, not how good so small a model is.
 EASY = {
     "private_nag_at_most": {"value": 1.0, "reason": "tests"},
     "useful_nag_at_least": {"value": 0.0, "reason": "tests"},
@@ -125,36 +123,52 @@ class PassGate:
 
     def __init__(self) -> None:
         self.seen: list[Sample] = []
+        self.jobs: list[Job] = []
 
     def judge(self, sample: Sample, job: Job) -> GateResult:
-        del job
         self.seen.append(sample)
-        return GateResult("pass", "labelled" if sample.labels else "unlabelled", len(sample.donors), sample.of, ())
+        self.jobs.append(job)
+        basis: Basis = "labelled" if sample.labels else "unlabelled"
+        return GateResult(verdict="pass", basis=basis, records=len(sample.donors), of=sample.of, reasons=())
 
 
-def make_run(
+class FailGate(PassGate):
+    """Lets nothing pass."""
+
+    def judge(self, sample: Sample, job: Job) -> GateResult:
+        return dataclasses.replace(super().judge(sample, job), verdict="fail", reasons=("because",))
+
+
+def make_options(
     root: Path,
     source: Path | str,
     target: Path | str,
-    engine: Engine | None = None,
-    gate: Gate | None = None,
+    *,
     params: dict[str, object] | None = None,
-    state: Path | None = None,
-    form: TargetFormat | None = None,
-    **request: Any,
-) -> Protection:
-    """A run that has not begun."""
-    config: Config = load_config(write_params(root.parent, **(params or {})))
-    place = state or default_state(str(target))
-    asked = Request(**{"key": KEY, "source": str(source), "state": place, "layout": Layout(root), "draw_key": DRAW_KEY} | request)
-    return Protection(asked, config, open_target(str(target), place, form), engine or LocalEngine(1), gate or PassGate(), silent)
+    key: bytes = DRAW_KEY,
+    **more: Any,
+) -> ProtectOptions:
+    """Options for the calls, with one worker unless `more` has another number."""
+    places = {"models": root, "params": write_params(root.parent, **(params or {})), "key_file": write_key(root.parent, key)}
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in (places | {"workers": 1} | more).items()}
+    return ProtectOptions(source=str(source), target=str(target), dataset=KEY.dataset, **given)
 
 
-def protect(*arguments: Any, **more: Any) -> tuple[Plan, Manifest | None]:
-    """Plans, stages and publishes; None when there was nothing to do."""
-    run = make_run(*arguments, **more)
-    plan = run.plan()
-    return plan, run.execute(plan)
+def write_key(folder: Path, key: bytes) -> Path:
+    """A draw key's file."""
+    path = folder / f"{key_id(key)}.key"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(key.hex())
+    return path
+
+
+def protect(
+    root: Path, source: Path | str, target: Path | str, *, hooks: Hooks | None = None, **more: Any
+) -> tuple[Plan, Manifest | None]:
+    """A whole run, with a gate that lets everything pass unless `hooks` has another; None when there was nothing to do."""
+    outcome = execute(make_options(root, source, target, **more), hooks or Hooks(gate=PassGate()))
+    return outcome.plan, outcome.manifest
 
 
 def released(target: Path) -> dict[str, pa.Table]:
@@ -184,8 +198,3 @@ def published(target: Path) -> dict[str, bytes]:
 def with_key(number: int) -> bytes:
     """Another draw key."""
     return bytes((number * 5 + k * 7) % 251 for k in range(32))
-
-
-def same_but(manifest: Manifest, **changes: Any) -> Manifest:
-    """A manifest with other fields."""
-    return dataclasses.replace(manifest, **changes)

@@ -98,7 +98,7 @@ def _protect(house: Path, target: str, *more: str) -> subprocess.CompletedProces
         "PYTHONPATH": str(PROJECT),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     }
-    command = [sys.executable, "-m", "flows.cli.main", "protect", "source", target, "--dataset", "calls", "--root", "root"]
+    command = [sys.executable, "-m", "flows.cli", "lake", "protect", "source", target, "--dataset", "calls", "--models", "root"]
     return subprocess.run(
         [*command, "--workers", "1", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
     )

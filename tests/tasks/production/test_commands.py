@@ -11,46 +11,47 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from pass_core.errors import ConfigError
-from tasks.production.versions import default_state
+from tasks.production.options import state_of
+from tasks.production.run import plan_of
 from tests.conftest import PROJECT
-from tests.tasks.production.lakes import make_run, make_table, protect, released, write_lake, write_params
+from tests.tasks.production.lakes import make_options, make_table, protect, released, write_lake, write_params
 
 runner = CliRunner()
 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    assert runner.invoke(app, ["key", "new", str(tmp_path / "draw.key")]).exit_code == 0
+    assert runner.invoke(app, ["lake", "key", "new", str(tmp_path / "draw.key")]).exit_code == 0
     return tmp_path / "draw.key"
 
 
 def _arguments(command: str, champion: Path, lake: Path, target: Path, key: Path) -> list[str]:
     params = write_params(champion.parent)
-    options = {"--dataset": "calls", "--root": str(champion), "--params": str(params), "--key-file": str(key)}
-    return [command, str(lake), str(target), *(part for pair in options.items() for part in pair)]
+    options = {"--dataset": "calls", "--models": str(champion), "--params": str(params), "--key-file": str(key)}
+    return ["lake", command, str(lake), str(target), *(part for pair in options.items() for part in pair)]
 
 
 def test_key_id_is_told_and_the_key_is_not(key: Path) -> None:
-    told = runner.invoke(app, ["key", "id", "--key-file", str(key)]).output.strip()
+    told = runner.invoke(app, ["lake", "key", "id", "--key-file", str(key)]).output.strip()
     assert len(told) == 16
     assert key.read_text().strip() not in told
 
 
 def test_plan_says_what_and_why_and_does_nothing(champion: Path, lake: Path, tmp_path: Path, key: Path) -> None:
-    arguments = _arguments("protect", champion, lake, tmp_path / "out", key)
-    shown = runner.invoke(app, [*arguments, "--plan"]).output
+    arguments = _arguments("plan", champion, lake, tmp_path / "out", key)
+    shown = runner.invoke(app, arguments).output
     assert "day=2026-11-12: new" in shown
     assert "3 to do, 0 unchanged, 0 missing" in shown
     assert not (tmp_path / "out").exists()
-    assert not default_state(str(tmp_path / "out")).exists()
-    as_json = json.loads(runner.invoke(app, [*arguments, "--plan", "--json"]).output)
+    assert not state_of(str(tmp_path / "out")).exists()
+    as_json = json.loads(runner.invoke(app, [*arguments, "--json"]).output)
     assert set(as_json["work"].values()) == {"new"}
 
 
 def test_a_seed_in_production_is_refused(champion: Path, lake: Path, tmp_path: Path, key: Path) -> None:
-    arguments = _arguments("protect", champion, lake, tmp_path / "out", key)
+    arguments = _arguments("plan", champion, lake, tmp_path / "out", key)
     with pytest.raises(ConfigError, match="seed: expected none in production"):
-        runner.invoke(app, [*arguments, "--set", "seed=5", "--plan"], catch_exceptions=False)
+        runner.invoke(app, [*arguments, "--set", "seed=5"], catch_exceptions=False)
 
 
 def test_backfill_writes_its_plan_publishes_what_it_can_and_retries_the_rest(champion: Path, tmp_path: Path, key: Path) -> None:
@@ -62,20 +63,20 @@ def test_backfill_writes_its_plan_publishes_what_it_can_and_retries_the_rest(cha
     command = [
         sys.executable,
         "-m",
-        "flows.cli.main",
+        "flows.cli",
         *arguments,
         "--from",
         "2026-11-11",
         "--to",
         "2026-11-13",
-        "--max-concurrent",
+        "--workers",
         "1",
     ]
     first = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert first.returncode == 2, first.stderr
     assert "1 partition(s) failed, the others are published" in first.stderr
     assert set(released(tmp_path / "out")) == {"day=2026-11-11", "day=2026-11-13"}
-    paper = default_state(str(tmp_path / "out")) / "backfill.json"
+    paper = state_of(str(tmp_path / "out")) / "backfill.json"
     assert {name: entry["status"] for name, entry in json.loads(paper.read_text()).items()} == {
         "day=2026-11-11": "done",
         "day=2026-11-12": "failed",
@@ -94,14 +95,25 @@ def test_withdraw_lists_the_partitions_that_show_who_left(champion: Path, lake: 
     shown = {tuple(row) for table in released(tmp_path / "out").values() for row in table.column("vector").to_pylist()}
     position = next(k for k, row in enumerate(pool.column("payload").to_pylist()) if tuple(row) in shown)
     person = pool.column("person")[position].as_py()
-    options = ["--dataset", "calls", "--root", str(champion), "--params", str(write_params(tmp_path))]
+    options = ["--dataset", "calls", "--models", str(champion), "--params", str(write_params(tmp_path))]
     done = runner.invoke(
         app,
-        ["pool", "withdraw", person, "--person", "--to", str(tmp_path / "after"), "--target", str(tmp_path / "out"), *options],
+        [
+            "lake",
+            "donors",
+            "withdraw",
+            person,
+            "--person",
+            "--to",
+            str(tmp_path / "after"),
+            "--target",
+            str(tmp_path / "out"),
+            *options,
+        ],
     )
     assert done.exit_code == 0, done.output
     assert f"{tmp_path / 'out'}: day=2026-11-1" in done.output
     assert person not in done.output
     left = pq.read_table(tmp_path / "after" / "pools" / "calls" / "part-00000.parquet").column("person").to_pylist()
     assert person not in left
-    assert make_run(tmp_path / "after", lake, tmp_path / "out").plan().work
+    assert plan_of(make_options(tmp_path / "after", lake, tmp_path / "out")).work

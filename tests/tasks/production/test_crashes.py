@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from pass_core.errors import PassError, StorageError
 from pass_core.randomness import stream
 from tasks.expectations.suites import load_library
 from tasks.production import crash_points
-from tasks.production.local import LocalEngine
-from tasks.production.versions import default_state
+from tasks.production.options import state_of
+from tasks.production.run import Hooks, execute
 from tests.conftest import PROJECT
-from tests.tasks.production.lakes import make_run, make_table, protect, published, write_lake
+from tests.tasks.production.lakes import PassGate, make_options, make_table, protect, published, write_lake
 
 FORK = multiprocessing.get_context("fork")
 
@@ -80,7 +80,7 @@ def _survives(step: str, champion: Path, versions: Any, target: Path) -> bool:
     assert seen in (old, new)
     protect(champion, second, target, drop_missing=True)
     assert _read(target) == new
-    assert not (default_state(str(target)) / "staging").exists()
+    assert not (state_of(str(target)) / "staging").exists()
     return died
 
 
@@ -132,15 +132,14 @@ def test_two_hundred_kills(champion: Path, versions: Any, tmp_path: Path) -> Non
 
 
 def _compete(champion: Path, lake: Path, target: Path, barrier: Any, answers: Any) -> None:
-    run = make_run(champion, lake, target)
-    plan = run.plan()
+    options = make_options(champion, lake, target)
     barrier.wait(60)
     try:
-        run.execute(plan)
+        done = execute(options, Hooks(gate=PassGate())).manifest
     except StorageError as error:
         answers.put(str(error))
     else:
-        answers.put("published")
+        answers.put("published" if done else "nothing to do")  # that one planned after another had published
 
 
 def test_eight_writers_one_wins(champion: Path, versions: Any, tmp_path: Path) -> None:
@@ -153,7 +152,8 @@ def test_eight_writers_one_wins(champion: Path, versions: Any, tmp_path: Path) -
     for writer in writers:
         writer.join()
     assert told.count("published") == 1
-    refused = [answer for answer in told if answer != "published"]
+    refused = [answer for answer in told if answer not in {"published", "nothing to do"}]
+    assert refused
     assert all("another run" in answer for answer in refused), refused
     assert _read(target) == new
     assert [path.name for path in (target / "versions").iterdir()] == ["000001"]
@@ -163,21 +163,22 @@ def test_a_writer_that_lost_its_lease_publishes_nothing(champion: Path, versions
     first, second, old, _ = versions
     target = tmp_path / "out"
     protect(champion, first, target)
-    run = make_run(champion, second, target)
-    plan = run.plan()
-    record = default_state(str(target)) / "writer.json"
-    with run.open(plan) as held:
-        run.stage(run.work(plan))
-        record.write_text('{"owner": "elsewhere:1", "token": 99, "until": 0}')
-        with pytest.raises(StorageError, match="took over"):
-            run.publish(plan, held)
+    record = state_of(str(target)) / "writer.json"
+
+    def losing(name: str, _title: str, body: Callable[[], Any]) -> Any:
+        if name == "publish":
+            record.write_text('{"owner": "elsewhere:1", "token": 99, "until": 0}')
+        return body()
+
+    with pytest.raises(StorageError, match="took over"):
+        protect(champion, second, target, hooks=Hooks(gate=PassGate(), call=losing))
     assert _read(target) == old
     assert '"token": 99' in record.read_text()
 
 
 def test_a_lease_of_another_machine_is_respected_until_it_ends(champion: Path, versions: Any, tmp_path: Path) -> None:
     first = versions[0]
-    state = default_state(str(tmp_path / "out"))
+    state = state_of(str(tmp_path / "out"))
     state.mkdir()
     record = state / "writer.json"
     record.write_text(f'{{"owner": "elsewhere:1", "token": 7, "until": {time.time() + 60}}}')
@@ -191,20 +192,20 @@ def test_a_lease_of_another_machine_is_respected_until_it_ends(champion: Path, v
 
 def test_ctrl_c_leaves_what_is_staged_and_the_next_run_goes_on(champion: Path, versions: Any, tmp_path: Path) -> None:
     _, second, _, new = versions
-    run = make_run(champion, second, tmp_path / "out")
-    plan = run.plan()
+    titles: list[str] = []
 
     def interrupt(work: str, done: int, total: int, note: str = "") -> None:
         if 0 < done < total:
             raise KeyboardInterrupt
 
-    run._progress = interrupt
+    def noting(_name: str, title: str, body: Callable[[], Any]) -> Any:
+        titles.append(title)
+        return body()
+
     with pytest.raises(KeyboardInterrupt):
-        run.execute(plan)
-    again = make_run(champion, second, tmp_path / "out")
-    with again.open(plan):
-        assert len(again.work(plan)) == 2
-    again.execute(plan)
+        protect(champion, second, tmp_path / "out", hooks=Hooks(gate=PassGate(), progress=interrupt))
+    protect(champion, second, tmp_path / "out", hooks=Hooks(gate=PassGate(), call=noting))
+    assert titles == ["partitions 1 to 2 of 2", "publish calls"]
     assert _read(tmp_path / "out") == new
 
 
@@ -232,7 +233,7 @@ def test_full_disk_clears_staging_and_says_so(
         monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 2**40})())
         with pytest.raises(StorageError, match=r"no space left.*Staging was cleared"):
             protect(champion, second, disk / "out")
-        assert not (default_state(str(disk / "out")) / "staging").exists()
+        assert not (state_of(str(disk / "out")) / "staging").exists()
         assert _read(disk / "out") == old
         filler.unlink()
         protect(champion, second, disk / "out")
@@ -246,24 +247,25 @@ def test_a_killed_worker_is_told_and_the_next_run_goes_on(
     _, second, _, new = versions
     monkeypatch.setenv(crash_points.CRASH_AT, "partition written")
     with pytest.raises(PassError, match="a worker died"):
-        protect(champion, second, tmp_path / "out", LocalEngine(2))
+        protect(champion, second, tmp_path / "out", workers=2)
     monkeypatch.delenv(crash_points.CRASH_AT)
-    protect(champion, second, tmp_path / "out", LocalEngine(2))
+    protect(champion, second, tmp_path / "out", workers=2)
     assert _read(tmp_path / "out") == new
 
 
 def test_workers_end_with_a_parent_that_was_killed(champion: Path, versions: Any, tmp_path: Path) -> None:
     code = (
-        "import sys, time\n"
+        "import os, time\n"
         "from pathlib import Path\n"
-        "from tasks.protecting.engine import LocalEngine\n"
-        "from tests.protecting.lakes import make_run\n"
+        "from tasks.production.run import Hooks\n"
+        "from tests.tasks.production.lakes import PassGate, protect\n"
+        "def wait(work, done, total, note=''):\n"
+        "    if done:\n"
+        "        print(*Path(f'/proc/self/task/{os.getpid()}/children').read_text().split(), flush=True)\n"
+        "        time.sleep(60)\n"
         "if __name__ == '__main__':\n"
-        f"    engine = LocalEngine(2)\n"
-        f"    run = make_run(Path({str(champion)!r}), {str(versions[1])!r}, {str(tmp_path / 'out')!r}, engine)\n"
-        "    list(engine.start(run.job).map(time.sleep, [0.1, 0.1]))\n"
-        "    print(*[p.pid for p in engine.processes()], flush=True)\n"
-        "    time.sleep(60)\n"
+        f"    places = Path({str(champion)!r}), {str(versions[1])!r}, {str(tmp_path / 'out')!r}\n"
+        "    protect(*places, workers=2, hooks=Hooks(gate=PassGate(), progress=wait))\n"
     )
     script = tmp_path / "parent.py"
     script.write_text(code)

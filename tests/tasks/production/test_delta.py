@@ -16,8 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from pass_core.errors import ConfigError
 from tasks.expectations.suites import load_library
 from tasks.production import crash_points
-from tasks.production.versions import default_state, open_target
-from tests.tasks.production.lakes import make_run, make_table, released, write_lake
+from tasks.production.open import open_target
+from tasks.production.options import state_of
+from tasks.production.run import plan_of
+from tests.tasks.production.lakes import make_options, make_table, released, write_lake
 from tests.tasks.production.lakes import protect as protect_parquet
 
 # Delta's threads do not outlive a fork: processes come from a server that has loaded everything and started none.
@@ -29,8 +31,7 @@ STEPS = ("partition staged", "ledger written", "version started", "version half 
 
 def protect(champion: Path, lake: Path, target: Path, **more: Any) -> Any:
     """A run whose target is a Delta table."""
-    run = make_run(champion, lake, target, form="delta", **more)
-    return run.execute(run.plan())
+    return protect_parquet(champion, lake, target, target_format="delta", **more)[1]
 
 
 def content(target: Path, version: int | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -68,8 +69,7 @@ def test_readers_see_the_rows_that_parquet_would_hold(champion: Path, lakes: Any
     assert frame.group_by("day").len().sort("day")["len"].to_list() == [200, 200, 200]
     assert DeltaTable(tmp_path / "delta").version() == 0  # one commit, the first version's
     assert manifest.version == 1
-    run = make_run(champion, lakes[0], tmp_path / "delta")  # found to be Delta by itself
-    assert not run.plan().work
+    assert not plan_of(make_options(champion, lakes[0], tmp_path / "delta")).work  # found to be Delta by itself
 
 
 def test_the_log_tells_no_value(champion: Path, lakes: Any, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_new_version_replaces_partitions_in_one_commit_and_old_files_go(champi
     assert content(target) == first
     with pytest.raises(Exception, match=r"No such file|not found|NotFound"):
         content(target, min(commits))
-    assert len(list((default_state(str(target)) / "manifests").iterdir())) == 2
+    assert len(list((state_of(str(target)) / "manifests").iterdir())) == 2
 
 
 def _die_at(step: str, champion: Path, lake: Path, target: Path) -> None:
@@ -151,5 +151,5 @@ def test_values_that_need_quoting_and_tables_of_others(champion: Path, tmp_path:
     protect(champion, lake, target)
     assert {day: len(rows) for day, rows in content(target).items()} == dict.fromkeys(set(odd), 200)
     write_deltalake(str(tmp_path / "others"), table)
-    with pytest.raises(ConfigError, match="table of others"):
+    with pytest.raises(ConfigError, match="found another table"):
         open_target(str(tmp_path / "others"), tmp_path / "state")

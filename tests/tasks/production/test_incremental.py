@@ -1,9 +1,11 @@
 """What a run does and leaves alone: new, changed, missing, drifted, damaged; keys, draws, retention, donors who leave."""
 
-import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +14,18 @@ import pytest
 
 from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.config import load_config
-from tasks.production.interfaces import GateResult, Job, Sample
+from tasks.production.open import open_target
+from tasks.production.options import state_of
 from tasks.production.receipts import Receipts
-from tasks.production.versions import default_state, open_target
+from tasks.production.run import Hooks, execute, plan_of
 from tasks.production.withdrawal import withdraw
 from tasks.running.layout import Layout
 from tasks.storage.files import digest, read_json
 from tests.tasks.production.lakes import (
     PARAMS,
+    FailGate,
     PassGate,
-    make_run,
+    make_options,
     make_table,
     protect,
     published,
@@ -107,9 +111,9 @@ def test_new_columns_need_a_flag_and_others_are_refused(champion: Path, lake: Pa
     with pytest.raises(DataError, match="of another type: secret"):
         protect(champion, lake, target, new_columns=True)
     pq.write_table(pq.read_table(_file(lake), partitioning=None).drop_columns(["secret"]), _file(lake))
-    with pytest.raises(DataError, match="gone: secret"):
+    with pytest.raises(DataError, match="missing: secret"):
         protect(champion, lake, target, new_columns=True)
-    assert open_target(str(target), default_state(str(target))).current() == manifest
+    assert open_target(str(target), state_of(str(target))).current() == manifest
     shutil.rmtree(lake)
     write_lake(make_table(start=2000).drop_columns(["call"]), lake)
     with pytest.raises(SchemaMismatch, match="missing columns: call"):
@@ -145,9 +149,8 @@ def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
         protect(champion, lake, target)
     assert "the same" not in str(error.value)
     assert not (target / "current").exists()
-    run = make_run(champion, lake, target, partial=True)
-    assert run.execute(run.plan()) is not None
-    assert [failure.partition for failure in run.failures] == [DAY]
+    with pytest.raises(DataError, match=rf"1 partition\(s\) failed, the others are published; the first: {DAY}"):
+        protect(champion, lake, target, backfill=True)
     assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
     path.write_bytes(whole)
     assert [p.partition.name for p in protect(champion, lake, target)[0].work] == [DAY]
@@ -159,19 +162,19 @@ def test_another_key_or_model_draws_again_only_when_somebody_decides(champion: P
     protect(champion, lake, target)
     before = published(target)
     with pytest.raises(ConfigError, match="drawn 2 times"):
-        protect(champion, lake, target, draw_key=with_key(1))
-    plan, manifest = protect(champion, lake, target, draw_key=with_key(1), redraw="yearly rotation")
+        protect(champion, lake, target, key=with_key(1))
+    plan, manifest = protect(champion, lake, target, key=with_key(1), redraw="yearly rotation")
     assert plan.reasons() == {"key changed": 3}
     assert manifest is not None
     assert {receipt.draws for receipt in manifest.partitions.values()} == {2}
     assert not set(before) & set(published(target))
-    decisions = [read_json(path) for path in (default_state(str(target)) / "ledger").glob("*.json")]
+    decisions = [read_json(path) for path in (state_of(str(target)) / "ledger").glob("*.json")]
     assert decisions == [{"redraw": "yearly rotation"}]
     # Even for a target of its own: the ledger knows the records, not only what is published here.
     other = tmp_path / "other"
-    state = default_state(str(target))
+    state = state_of(str(target))
     with pytest.raises(ConfigError, match="drawn 3 times"):
-        protect(champion, lake, other, draw_key=with_key(2), state=state)
+        protect(champion, lake, other, key=with_key(2), state=state)
     assert not (other / "current").exists()
     # Back to the first key: the same draw as then, which is no new one.
     _, manifest = protect(champion, lake, target, redraw="back")
@@ -186,9 +189,8 @@ def test_records_that_move_between_partitions_are_counted(champion: Path, lake: 
     moved = pq.read_table(_file(lake), partitioning=None)
     (lake / "day=2026-12-01").mkdir()
     pq.write_table(moved, lake / "day=2026-12-01" / "part-0.parquet")
-    run = make_run(champion, lake, target, draw_key=with_key(3), only=lambda name: name == "day=2026-12-01")
     with pytest.raises(ConfigError, match="2026-12-01, hold records that would be drawn 2 times"):
-        run.execute(run.plan())
+        protect(champion, lake, target, key=with_key(3), first="2026-12-01", last="2026-12-01")
 
 
 def test_old_versions_go(champion: Path, lake: Path, tmp_path: Path) -> None:
@@ -200,17 +202,10 @@ def test_old_versions_go(champion: Path, lake: Path, tmp_path: Path) -> None:
     assert len(released(target)) == 7
 
 
-class FailGate(PassGate):
-    """Lets nothing pass."""
-
-    def judge(self, sample: Sample, job: Job) -> GateResult:
-        return dataclasses.replace(super().judge(sample, job), verdict="fail", reasons=("because",))
-
-
 def test_nothing_is_published_without_the_gate(champion: Path, lake: Path, tmp_path: Path) -> None:
     target, gate = tmp_path / "out", FailGate()
     with pytest.raises(AuditFailed, match="because"):
-        protect(champion, lake, target, gate=gate)
+        protect(champion, lake, target, hooks=Hooks(gate=gate))
     assert not (target / "current").exists()
     sample = gate.seen[0]
     assert 200 <= len(sample.donors) <= 203
@@ -222,34 +217,37 @@ def test_nothing_is_published_without_the_gate(champion: Path, lake: Path, tmp_p
 
 
 def test_other_arithmetic_cannot_resume(champion: Path, lake: Path, tmp_path: Path) -> None:
-    run = make_run(champion, lake, tmp_path / "out")
-    plan = run.plan()
-    with run.open(plan):
-        run.stage(run.work(plan)[:1])
-    other = make_run(champion, lake, tmp_path / "out")
-    other._numerics = dict(other._numerics) | {"processor": "another"}
+    with pytest.raises(AuditFailed):
+        protect(champion, lake, tmp_path / "out", hooks=Hooks(gate=FailGate()))
+    pinned = state_of(str(tmp_path / "out")) / "staging" / "pinned.json"
+    here = read_json(pinned)
+    pinned.write_text(json.dumps(here | {"numerics": here["numerics"] | {"processor": "another"}}))
     with pytest.raises(ConfigError, match="computed with another processor"):
-        other.execute(plan)
-    assert make_run(champion, lake, tmp_path / "out").execute(plan) is not None
+        protect(champion, lake, tmp_path / "out")
+    pinned.write_text(json.dumps(here))
+    assert protect(champion, lake, tmp_path / "out")[1] is not None
 
 
 def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     shutil.copytree(champion, root)
-    run = make_run(root, lake, tmp_path / "out")
-    plan = run.plan()
     description = root / "models" / "calls" / "pass_substitution" / "model.json"
-    description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
-    with pytest.raises(DataError, match="have changed since the run was begun"):
-        run.execute(plan)
+
+    def swap(_name: str, _title: str, body: Callable[[], Any]) -> Any:
+        description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
+        return body()
+
+    with pytest.raises(DataError, match="have changed since the run started"):
+        protect(root, lake, tmp_path / "out", hooks=Hooks(gate=PassGate(), call=swap))
 
 
 def test_a_partition_that_changes_under_way_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
-    run = make_run(champion, lake, tmp_path / "out")
-    plan = run.plan()
-    _rewrite(_file(lake), topic=pa.array(["t0"] * 200))
+    def change(_name: str, _title: str, body: Callable[[], Any]) -> Any:
+        _rewrite(_file(lake), topic=pa.array(["t0"] * 200))
+        return body()
+
     with pytest.raises(DataError, match="has changed since the run was planned"):
-        run.execute(plan)
+        protect(champion, lake, tmp_path / "out", hooks=Hooks(gate=PassGate(), call=change))
 
 
 def test_columns_told_by_folders_leave_only_when_allowed(champion: Path, tmp_path: Path) -> None:
@@ -266,7 +264,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     target, after = tmp_path / "out", Layout(tmp_path / "after")
     protect(champion, lake, target)
     pool = _pool(champion)
-    state, manifest = default_state(str(target)), open_target(str(target), default_state(str(target))).current()
+    state, manifest = state_of(str(target)), open_target(str(target), state_of(str(target))).current()
     assert manifest is not None
     receipts = Receipts(state / "receipts")
     counts = {name: receipts.donors(receipt) for name, receipt in manifest.partitions.items()}
@@ -275,33 +273,33 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     position = int(np.flatnonzero(shown.sum(axis=0) == 1)[0])
     where = sorted(counts)[int(np.flatnonzero(shown[:, position])[0])]
     section = load_config(write_params(tmp_path)).dataset["calls"]
-    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], "record")
+    gone = withdraw(Layout(champion), after, "calls", section, [pool.column("record_id")[position].as_py()], by="record")
     assert gone.donors == (position,)
     assert receipts.showing(manifest, digest(champion / "pools" / "calls"), gone.donors) == [where]
     left = _vectors(pool, "payload")[position].tobytes()
     assert left in {row.tobytes() for row in _vectors(released(target)[where], "vector")}
-    plan = make_run(after.root, lake, target, redraw="a donor left").plan()
+    plan = plan_of(make_options(after.root, lake, target, redraw="a donor left"))
     assert [p.partition.name for p in plan.work] == [where]
     protect(after.root, lake, target, redraw="a donor left")
     for table in released(target).values():
         assert left not in {row.tobytes() for row in _vectors(table, "vector")}
     assert protect(after.root, lake, target)[1] is None
-    with pytest.raises(DataError, match="1 of 1 that the pool does not know") as error:
-        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], "record")
+    with pytest.raises(DataError, match="1 of 1 that are not in the pool") as error:
+        withdraw(Layout(champion), after, "calls", section, ["nobody-we-know"], by="record")
     assert "nobody-we-know" not in str(error.value)
 
 
 def test_a_foreign_folder_and_a_state_inside_the_target_are_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds other files"):
-        make_run(champion, lake, tmp_path / "out")
+    with pytest.raises(ConfigError, match="found other files"):
+        plan_of(make_options(champion, lake, tmp_path / "out"))
     with pytest.raises(ConfigError, match="outside the target"):
-        make_run(champion, lake, tmp_path / "new", state=tmp_path / "new" / "state")
+        plan_of(make_options(champion, lake, tmp_path / "new", state=tmp_path / "new" / "state"))
 
 
 def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StorageError, match="free space"):
         protect(champion, lake, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -309,23 +307,14 @@ def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Pa
 
 def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Path) -> None:
     """The audit itself where classes are known; the champion's where not, as long as new records are like its own."""
-    from flows.cli.lake_order import Order, prepare
-
-    key = tmp_path / "key"
-    key.write_text(with_key(4).hex())
-    key.chmod(0o600)
-    params = str(write_params(champion.parent))
-    first = Order(str(lake), str(tmp_path / "a"), "calls", root=str(champion), params=params, key_file=str(key), workers=1)
-    run = prepare(first, lambda *_: None)
-    manifest = run.execute(run.plan())
+    key = with_key(4)
+    manifest = execute(make_options(champion, lake, tmp_path / "a", key=key)).manifest
     assert manifest is not None
     found = manifest.audit["details"]["attributes"]["gender"]
     assert manifest.audit["basis"] == "labelled"
     assert found["low"] <= found["nag"] <= found["high"]
     bare = write_lake(make_table(start=5000).drop_columns(["gender", "topic"]), tmp_path / "bare")
-    second = dataclasses.replace(first, source=str(bare), target=str(tmp_path / "b"))
-    run = prepare(second, lambda *_: None)
-    manifest = run.execute(run.plan())
+    manifest = execute(make_options(champion, bare, tmp_path / "b", key=key)).manifest
     assert manifest is not None
     assert manifest.audit["basis"] == "unlabelled"
     assert {"labelled_audit", "valid_days", "feature_drift_at_most", "usage_drift_at_most"} <= set(
@@ -336,13 +325,11 @@ def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Pat
     moved = moved.set_column(
         moved.column_names.index("vector"), "vector", pa.array(list(vectors), moved.schema.field("vector").type)
     )
-    drifted = dataclasses.replace(first, source=str(write_lake(moved, tmp_path / "moved")), target=str(tmp_path / "d"))
-    run = prepare(drifted, lambda *_: None)
+    drifted = write_lake(moved, tmp_path / "moved")
     with pytest.raises(AuditFailed, match="more than chance"):
-        run.execute(run.plan())
+        execute(make_options(champion, drifted, tmp_path / "d", key=key))
     assert not (tmp_path / "d" / "current").exists()
-    strict = str(write_params(tmp_path, audit=PARAMS["audit"] | {"thresholds": {}}))
-    run = prepare(dataclasses.replace(first, params=strict, target=str(tmp_path / "c")), lambda *_: None)
+    strict: dict[str, object] = {"audit": PARAMS["audit"] | {"thresholds": {}}}
     with pytest.raises(AuditFailed, match="gender"):
-        run.execute(run.plan())
+        execute(make_options(champion, lake, tmp_path / "c", key=key, params=strict))
     assert not (tmp_path / "c" / "current").exists()

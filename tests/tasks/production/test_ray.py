@@ -3,15 +3,20 @@
 import dataclasses
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pass_core.errors import DataError, TransientError
-from tasks.production.ray import RayEngine, unfit
-from tests.tasks.production.lakes import DRAW_KEY, make_run, make_table, protect, published, write_lake
+from tasks.production.interfaces import GateResult, Job, Sample
+from tasks.production.ray import unfit
+from tasks.production.run import Hooks
+from tasks.production.worker import THREADS
+from tasks.running.numerics import fingerprint
+from tests.tasks.production.lakes import DRAW_KEY, PassGate, make_table, protect, published, write_lake
 
 # Ray reads these when it is imported. A cluster for tests on this machine asks nobody who they are.
 os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -47,11 +52,9 @@ def test_one_of_two_nodes_is_killed_and_every_byte_is_the_same(
             killed.set()
             cluster.remove_node(node, allow_graceful=False)
 
-    engine = RayEngine(address=cluster.address)
-    run = make_run(champion, lake, tmp_path / "ray", engine)
-    run._progress = kill_after_some
-    manifest = run.execute(run.plan())
-    assert manifest is not None
+    hooks = Hooks(gate=PassGate(), progress=kill_after_some)
+    place: dict[str, Any] = {"executor": "ray", "address": cluster.address, "workers": None}
+    assert protect(champion, lake, tmp_path / "ray", hooks=hooks, **place)[1] is not None
     assert killed.is_set()
     assert "in round 1" in caplog.text  # a worker was lost with work in its hands
     assert published(tmp_path / "ray") == published(tmp_path / "local")
@@ -73,28 +76,42 @@ def test_a_cluster_of_its_own_fails_like_one_machine(champion: Path, tmp_path: P
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:200] + bytes(400) + whole[600:])
     os.utime(damaged, (1, 1))
-    with pytest.raises(DataError, match=r"1 partition\(s\) failed and nothing was published"):
-        protect(champion, lake, tmp_path / "ray", RayEngine(2))
+    with pytest.raises(DataError, match=r"1 partition\(s\) failed, nothing was published"):
+        protect(champion, lake, tmp_path / "ray", executor="ray", workers=2)
     damaged.write_bytes(whole)
     os.utime(damaged, (2, 2))
-    again = make_run(champion, lake, tmp_path / "ray", RayEngine(1))
-    plan = again.plan()
-    with again.open(plan):
-        assert len(again.work(plan)) == 1
-    again.execute(plan)
+    titles: list[str] = []
+
+    def noting(_name: str, title: str, body: Callable[[], Any]) -> Any:
+        titles.append(title)
+        return body()
+
+    protect(champion, lake, tmp_path / "ray", executor="ray", workers=1, hooks=Hooks(gate=PassGate(), call=noting))
+    assert titles[0] == "partitions 1 to 1 of 1"
     assert published(tmp_path / "ray") == published(tmp_path / "local")
 
 
+class _AskingGate(PassGate):
+    """Looks at the run's job while its staging folder exists."""
+
+    def __init__(self, elsewhere: Path) -> None:
+        super().__init__()
+        self.elsewhere = elsewhere
+
+    def judge(self, sample: Sample, job: Job) -> GateResult:
+        numerics = fingerprint(torch.device("cpu"), THREADS)
+        assert unfit(job, numerics) is None
+        assert "another processor" in str(unfit(job, numerics | {"processor": "other"}))
+        assert "all nodes share" in str(unfit(dataclasses.replace(job, staging=self.elsewhere), numerics))
+        return super().judge(sample, job)
+
+
 def test_a_node_that_sees_or_computes_something_else_is_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
-    run = make_run(champion, lake, tmp_path / "out")
-    with run.open(run.plan()):
-        job = run.job
-    assert unfit(job, run._numerics) is None
-    assert "another processor" in str(unfit(job, dict(run._numerics) | {"processor": "other"}))
-    elsewhere = dataclasses.replace(job, staging=tmp_path / "not-shared")
-    assert "all nodes share" in str(unfit(elsewhere, run._numerics))
+    gate = _AskingGate(tmp_path / "not-shared")
+    protect(champion, lake, tmp_path / "out", hooks=Hooks(gate=gate))
+    assert gate.seen
 
 
-def test_a_cluster_that_is_not_there_is_told() -> None:
+def test_a_cluster_that_is_not_there_is_reported(champion: Path, lake: Path, tmp_path: Path) -> None:
     with pytest.raises(TransientError, match="cannot reach"):
-        RayEngine(address="127.0.0.1:1")._connect()
+        protect(champion, lake, tmp_path / "out", executor="ray", address="127.0.0.1:1")

@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tasks.production import crash_points
-from tests.tasks.production.lakes import make_run, make_table, protect, published, write_lake
+from tasks.production.run import plan_of
+from tests.tasks.production.lakes import make_options, make_table, protect, published, write_lake
 from tests.tasks.production.s3 import BUCKET, objects, s3_server
 
 pytest.importorskip("moto.server", reason="needs a server for S3's protocol: pip install '.[dev]'")
@@ -67,8 +68,7 @@ def _seen(prefix: str) -> dict[str, bytes]:
 
 def _die_at(step: str, settings: dict[str, str], champion: Path, source: str, target: str, state: Path, form: Any) -> None:
     os.environ |= settings | {crash_points.CRASH_AT: step}
-    run = make_run(champion, source, target, state=state, form=form, params=ONE_VERSION)
-    run.execute(run.plan())
+    protect(champion, source, target, state=state, target_format=form, params=ONE_VERSION)
 
 
 def _kill(*arguments: Any) -> None:
@@ -105,9 +105,8 @@ def test_a_delta_table_in_the_store(champion: Path, store: Any, tmp_path: Path) 
     source, target, state = _put(2, 2000, "table/in"), f"s3://{BUCKET}/table/out", tmp_path / "state"
     _kill("version named", store, champion, source, target, state, "delta")
     assert not DeltaTable.is_deltatable(target)
-    run = make_run(champion, source, target, state=state, form="delta")
-    run.execute(run.plan())
+    protect(champion, source, target, state=state, target_format="delta")
     table = DeltaTable(target)
     assert [entry["passVersion"] for entry in table.history() if "passVersion" in entry] == [1]
     assert table.to_pyarrow_table().num_rows == 400
-    assert not make_run(champion, source, target, state=state).plan().work
+    assert not plan_of(make_options(champion, source, target, state=state)).work

@@ -12,42 +12,34 @@ from deltalake import write_deltalake
 from scipy import stats
 
 from tasks.production.interfaces import Job, Work
-from tasks.production.local import LocalEngine
-from tasks.production.run import Protection
+from tasks.production.run import Hooks
+from tasks.production.staging import Staging
 from tasks.production.worker import Worker
-from tests.tasks.production.lakes import DRAW_KEY, SECTION, make_run, make_table, protect, published, released, write_lake
+from tests.tasks.production.lakes import DRAW_KEY, SECTION, PassGate, make_table, protect, published, released, write_lake
 
 
-def _worker(run: Protection) -> Worker:
-    return Worker(run.job)
+def _staged_samples(job: Job) -> list[dict[str, np.ndarray]]:
+    """All records of every partition as a worker stages them for the gate, in released order."""
+    worker = Worker(job)
+    for partition in worker.source.partitions().values():
+        worker.protect(Work(partition, 10**6))
+    return [staged.sample() for staged in Staging(job.staging).finished().values()]
 
 
-def _donors_by_record(run: Protection) -> dict[str, int]:
-    """Record -> donor, as a worker draws them."""
-    worker, drawn = _worker(run), {}
-    for partition in run._source.partitions().values():
-        ids: list[str] = []
-
-        def noting(work: Work, quarantine: Any, blocks: Any = worker._blocks, ids: list[str] = ids) -> Any:
-            for originals, features in blocks(work, quarantine):
-                ids.extend(originals.record_ids)
-                yield originals, features
-
-        worker._blocks = noting  # type: ignore[method-assign]
-        found = worker._draw(Work(partition, 0), None)  # type: ignore[arg-type]
-        drawn |= dict(zip(ids, np.concatenate(found.donors).tolist(), strict=True))
-        del worker._blocks
-    return drawn
+def _donors_by_record(job: Job) -> dict[bytes, int]:
+    """Record -> donor; a record is known by its vector, which no other record has."""
+    samples = _staged_samples(job)
+    return {row.tobytes(): int(donor) for one in samples for row, donor in zip(one["features"], one["donors"], strict=True)}
 
 
 @pytest.fixture
 def ready(champion: Path, tmp_path: Path) -> Any:
-    """A run whose ledger has a key, over a lake."""
+    """The job of a run over a lake."""
 
-    def make(lake: Path, **more: Any) -> Protection:
-        run = make_run(champion, lake, tmp_path / f"out-{lake.name}", **more)
-        with run.open(run.plan()):
-            return run
+    def make(lake: Path, **more: Any) -> Job:
+        gate = PassGate()
+        protect(champion, lake, tmp_path / f"out-{lake.name}", hooks=Hooks(gate=gate), **more)
+        return gate.jobs[0]
 
     return make
 
@@ -56,7 +48,7 @@ def test_workers_do_not_change_a_byte(champion: Path, tmp_path: Path) -> None:
     lake = write_lake(make_table(days=6, per_day=300, start=2000), tmp_path / "lake")
     results = []
     for workers in (1, 2, 4):
-        protect(champion, lake, tmp_path / str(workers), LocalEngine(workers))
+        protect(champion, lake, tmp_path / str(workers), workers=workers)
         results.append(published(tmp_path / str(workers)))
     assert results[0] == results[1] == results[2]
     assert len(results[0]) == 6
@@ -67,19 +59,21 @@ def test_another_partitioning_gives_every_record_the_same_donor(ready: Any, tmp_
     by_day = write_lake(table, tmp_path / "by_day")
     shuffled = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
     by_topic = write_lake(shuffled, tmp_path / "by_topic", by=("topic",))
-    one = _donors_by_record(ready(by_day))
-    other = _donors_by_record(ready(by_topic))
+    one = _donors_by_record(ready(by_day).job)
+    other = _donors_by_record(ready(by_topic).job)
     assert one == other
     assert len(one) == 2100
     assert len(set(one.values())) > 5
 
 
-def test_order_of_input_and_output_are_unrelated(ready: Any, champion: Path, tmp_path: Path) -> None:
-    """Rank correlation of where a record stood and where its donor's row stands; the control is the order before shuffling."""
-    lake = write_lake(make_table(days=1, per_day=4000, start=2000), tmp_path / "lake")
-    worker = _worker(ready(lake))
-    words = worker._draw(Work(next(iter(worker.source.partitions().values())), 0), None).words  # type: ignore[arg-type]
-    order = np.argsort(np.concatenate(words), kind="stable")
+def test_order_of_input_and_output_are_unrelated(ready: Any, tmp_path: Path) -> None:
+    """Rank correlation of a record's place and its released row's place; the control is the order before shuffling."""
+    table = make_table(days=1, per_day=4000, start=2000)
+    (sample,) = _staged_samples(ready(write_lake(table, tmp_path / "lake")).job)
+    vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(4000, -1)
+    place = {row.tobytes(): number for number, row in enumerate(vectors)}
+    order = [place[row.tobytes()] for row in sample["features"]]
+    assert len(order) == 4000
     assert abs(stats.spearmanr(order, np.arange(4000)).statistic) < 0.1  # six standard deviations of unrelated ranks
     assert stats.spearmanr(np.arange(4000), np.arange(4000)).statistic > 0.999
 
@@ -163,7 +157,7 @@ def test_payloads_come_out_in_the_columns_own_type(champion: Path, tmp_path: Pat
 
 
 def test_no_worker_object_tells_the_key(ready: Any, lake: Path) -> None:
-    job: Job = ready(lake).job
+    job: Job = ready(lake)
     assert job.key == DRAW_KEY
     assert DRAW_KEY.hex() not in repr(job)
     assert str(DRAW_KEY) not in repr(job)

@@ -97,7 +97,7 @@ class _Api:
         except (urllib.error.URLError, OSError):
             return None
 
-    def start(self, deployment: str, **parameters: str) -> str:
+    def start(self, deployment: str, **parameters: Any) -> str:
         return str(self.get(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
 
     def runs(self, deployment: str) -> list[Any]:
@@ -125,13 +125,13 @@ def _expected(champion: Path, project: Path) -> dict[str, bytes]:
 def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion: Path, project: Path) -> None:
     port = _free_port()
     api, target = _Api(port), project / "out"
-    options = ["--dataset", "calls", "--root", "root", "--port", str(port), "--workers", "1", "--target-format", "parquet"]
-    command = ["flows.cli.main", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
+    options = ["--dataset", "calls", "--models", "root", "--port", str(port), "--workers", "1", "--target-format", "parquet"]
+    command = ["flows.cli", "lake", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
     with _running(project, _environment(project), *command) as said:
         nightly = _until(lambda: api.deployment("pass-protect/nightly"), said)
         assert nightly["schedules"][0]["schedule"] == {"cron": "* * * * *", "timezone": "Europe/Berlin", "day_or": True}
-        assert {name: nightly["parameters"][name] for name in ("engine", "target_format")} == {
-            "engine": "local",
+        assert {name: nightly["parameters"]["options"][name] for name in ("executor", "target_format")} == {
+            "executor": "local",
             "target_format": "parquet",
         }
         weekly = _until(lambda: api.deployment("pass-audit/weekly"), said)
@@ -151,7 +151,7 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
         _until(lambda: not any(run["state_type"] in {"PENDING", "RUNNING"} for run in api.runs(nightly["id"])), said)
         gate = project / "gate.yaml"  # a run reads its parameters from here, and waits until somebody writes them
         os.mkfifo(gate)
-        first = api.start(nightly["id"], params=str(gate))
+        first = api.start(nightly["id"], options=nightly["parameters"]["options"] | {"params": str(gate)})
         _until(lambda: api.state(first) == "RUNNING", said)
         second = api.start(nightly["id"])
         _until(lambda: api.state(second) in FINAL, said)
@@ -194,13 +194,16 @@ def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, pro
         for deployment in (nightly, weekly):
             assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
             assert deployment["global_concurrency_limit"]["limit"] == 1
-            described = deployment["parameter_openapi_schema"]["properties"]
-            assert all(field.get("description") for field in described.values()), described
+            schema = deployment["parameter_openapi_schema"]
+            described = [schema, *schema.get("definitions", {}).values()]
+            fields = [field for one in described for field in one["properties"].values()]
+            assert all(field.get("description") for field in fields), fields
         with _running(project, environment, "prefect", "worker", "start", "--pool", "pass") as worker:
-            runs = [api.start(nightly["id"], root="root", key_block="draw-key"), api.start(weekly["id"], root="root")]
+            options = nightly["parameters"]["options"] | {"models": "root", "key_block": "draw-key"}
+            runs = [api.start(nightly["id"], options=options), api.start(weekly["id"], root="root")]
             _until(lambda: all(api.state(run) in FINAL for run in runs), worker)
             assert [api.state(run) for run in runs] == ["COMPLETED", "COMPLETED"], worker()[-4000:]
-            astray = api.start(nightly["id"], root="root", key_block="no-such-key")
+            astray = api.start(nightly["id"], options=options | {"key_block": "no-such-key"})
             _until(lambda: api.state(astray) in FINAL, worker)
             assert api.state(astray) == "FAILED"
             assert "expected a Secret block" in api.get(f"/flow_runs/{astray}")["state"]["message"]

@@ -8,22 +8,24 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pass_core.auditing.analyses.donor_exposure import half_of_releases, reuse_counts
 from pass_core.errors import DataError
-from tasks.reports.heatmaps import kept, reuse_counts, row_distance
-from tasks.reports.page import figure_name
+from pass_core.statistics.intervals import Estimate
+from tasks.reports.heatmaps import kept, row_distance
+from tasks.reports.page import figure_name, write_report
 from tasks.reports.publish import publish_report
 from tasks.reports.svg import palette
-from tasks.reports.wording import estimate, half_of_releases, readable
+from tasks.reports.wording import estimate, readable
 from tasks.running.layout import Layout
 from tasks.running.provenance import describe
 from tasks.running.step_io import RunKey
-from tasks.steps.report import write_report
 from tasks.storage.files import digest, read_json, write_json
 from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_records
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
 SECTIONS = [
-    "verdict", "protected", "attacked", "survived", "linkage", "strangers", "membership", "donors", "limits", "provenance",
+    "verdict", "protected", "attacked", "survived", "linkage", "membership", "strangers", "donors", "replay", "limits",
+    "provenance",
 ]  # fmt: skip
 
 
@@ -80,7 +82,7 @@ def test_report_is_self_contained_and_complete(tiny_root: Path) -> None:
     assert page.tags.count("svg") == len(list((folder / "figures").glob("*.svg")))
     audit = read_json(Layout(tiny_root).artefact("audit", KEY))
     for row in audit["attributes"]:
-        assert _squeezed(estimate(row["nag"])) in page.text
+        assert _squeezed(estimate(Estimate(**row["nag"]))) in page.text
     for sentence in [check["sentence"] for check in audit["checks"]] + audit["not_promised"]:
         assert _squeezed(readable(sentence)) in page.text or sentence in page.text
     for threshold in {check["name"] for check in audit["checks"]}:
@@ -106,7 +108,7 @@ def test_report_of_a_method_without_channel_says_what_it_could_not_look_at(tiny_
     page = _Page((Layout(tiny_root).artefact("report", RunKey(KEY.dataset, "identity")) / "report.html").read_text())
     assert "✕ Fail" in page.text
     assert "Private attribute id: NAG" in page.text
-    assert "could not be looked at" in page.text
+    assert "could not be analysed" in page.text
     assert "No donors are known" in page.text
     assert [name for name in page.ids if name in SECTIONS] == SECTIONS
 
@@ -164,7 +166,7 @@ def test_attributes_whose_names_differ_little_keep_their_own_figures(tiny_root: 
     document["confusion"]["a b"] = [[1.0, 0.0], [0.0, 1.0]]
     document["classes"]["a b"] = ["x", "y"]
     text, _ = _written(document, tmp_path)
-    slash, space = (tmp_path / "report" / "figures" / f"{figure_name('confusion', name)}.svg" for name in ("a/b", "a b"))
+    slash, space = (tmp_path / "report" / "figures" / f"{figure_name(f'confusion_{name}')}.svg" for name in ("a/b", "a b"))
     assert slash.read_text() != space.read_text()
     assert slash.read_text() == (slash.parent / "confusion_activity.svg").read_text().replace("activity", "a/b")
     assert "<script>alert" not in text

@@ -13,11 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.running.layout import Layout
+from tasks.running.processes import end_bound, start_bound
 from tasks.running.step_io import RunKey
 from tests.conftest import write_params
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
-CODE = "import sys, tasks.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
+CODE = "import sys, tasks.storage.checkpoints as c; c.SECONDS_BETWEEN = 0; from tasks.__main__ import main; sys.exit(main())"
 
 
 def _command(root: Path) -> list[str]:
@@ -77,3 +78,44 @@ def test_batch_that_cannot_be_parted_is_one_line(tmp_path: Path, tiny_root: Path
     assert done.returncode == 2
     assert done.stderr.strip().startswith("error: batch_size: expected a multiple of compute.processes (3), found 64")
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+BOUND = """
+import subprocess, sys, time
+from tasks.running.processes import start_bound
+server = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); time.sleep(99)"
+start_bound([sys.executable, "-c", server])
+print("started", flush=True)
+time.sleep(99)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_bound_server_ends_with_its_parent_however_that_ends(ending: signal.Signals) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", BOUND], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"started\n"
+    deadline = time.monotonic() + 60
+    while len(started := _below(parent.pid)) < 3:  # the watchdog, the server and the server's own child
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    parent.send_signal(ending)
+    parent.communicate()
+    while any(_lives(pid) for pid in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_end_bound_ends_a_server_and_its_exit_code_is_seen() -> None:
+    server = start_bound([sys.executable, "-c", "import time; time.sleep(99)"])
+    assert server.poll() is None
+    end_bound([server])
+    assert server.poll() is not None
+    assert start_bound([sys.executable, "-c", "raise SystemExit(7)"]).wait(60) == 7
+
+
+def _below(pid: int) -> list[int]:
+    """All processes that a process started, and those that they started."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [grandchild for child in children for grandchild in _below(child)]

@@ -61,11 +61,13 @@ def test_name_follows_everything_that_determines_the_training(tmp_path: Path) ->
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
 
-    def path(source: str = "a", **recipe: object) -> Path:
-        return checkpoint_path(tmp_path, {"features": tmp_path / source}, {"seed": 1, "threads": 2} | recipe)
+    def path(source: str = "a", module: str = "pass_core.methods.mass", **recipe: object) -> Path:
+        inputs, recipe = {"features": tmp_path / source}, {"seed": 1, "threads": 2} | recipe
+        return checkpoint_path(tmp_path, inputs=inputs, recipe=recipe, modules=(module,))
 
     assert path() == path()
-    assert len({path(), path("b"), path(seed=2), path(threads=1), path(more=1)}) == 5
+    names = {path(), path("b"), path(seed=2), path(threads=1), path(more=1), path(module="pass_core.methods.gap")}
+    assert len(names) == 6
 
 
 def _train(folder: Path, *more: str) -> list[str]:

@@ -46,7 +46,7 @@ def test_a_cells_code_is_what_computes_it() -> None:
         "tasks/paper_tables/measure.py",
         "pass_core/attacks/network.py",
         "pass_core/training/loop.py",
-        "tasks/steps/donor_choice.py",
+        "tasks/steps/sample_pool.py",
     } <= files
     words = {f"tasks/paper_tables/{name}.py" for name in ("definition", "words", "render", "run")}
     assert not files & (words | {"tasks/running/tracking.py", "pass_core/methods/transport_substitution.py"})

@@ -1,0 +1,154 @@
+"""The commands `config show` and `config explain`, and how the command line ends when the preflight finds problems."""
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.options import PARAMS, AsJson, Params, Settings
+
+if TYPE_CHECKING:
+    from tasks.config import Config
+    from tasks.config_types import Setting
+
+config_app = typer.Typer(no_args_is_help=True, help="Show or explain the configuration.")
+EXIT_ERROR = 2
+# Sections whose parts are entries of a package.
+NAMED = {
+    "dataset": "tasks.datasets",
+    "extractor": "tasks.extractors",
+    "method": "pass_core.methods",
+    "audit.attacks": "pass_core.attacks",
+}
+
+
+def stop_at(problems: list[str]) -> None:
+    """Prints one line per problem and ends the command, unless there is none."""
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@config_app.command()
+def show(
+    section: Annotated[str, typer.Argument(help="Section, such as audit.thresholds. Default: all.")] = "",
+    params: Params = PARAMS,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every value in effect and where it comes from."""
+    from pass_core.errors import ConfigError
+    from tasks.config import parse, parse_overrides, read_params
+
+    overrides = parse_overrides(settings or [])
+    config, problems = parse(read_params(params, overrides))
+    stop_at(problems)
+    assert config is not None  # noqa: S101 (there was no problem)
+    values = {
+        path: {"value": value, "origin": origin}
+        for path, value, origin in _origins(config, read_params(params), overrides)
+        if not section or f"{path}.".startswith(f"{section}.")
+    }
+    if not values:
+        raise ConfigError(
+            f"{section}: expected a section or setting, found none of that name; see `pass-pipeline config explain`"
+        )
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+        return
+    width = max(map(len, values))
+    for path, found in values.items():
+        typer.echo(f"{path:{width}}  {json.dumps(found['value'], ensure_ascii=False):24}  {found['origin']}")
+
+
+@config_app.command()
+def explain(
+    path: Annotated[str, typer.Argument(help="Section or setting, such as audit.thresholds. Default: the sections.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Explain settings: type, allowed values, default and meaning."""
+    settings = explained(path)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(setting) for setting in settings], indent=2, default=str))
+        return
+    for setting in settings:
+        default = "required" if setting.default == "required" else f"default {json.dumps(setting.default, default=str)}"
+        typer.echo(f"{setting.name}: {setting.type}" + ("" if setting.type == "section" else f", {default}"))
+        if setting.meaning:
+            typer.echo(f"    {setting.meaning}")
+
+
+def explained(path: str) -> "list[Setting]":
+    """The settings below a dotted path, or the one that it names.
+
+    Raises:
+        ConfigError: there is no such section or setting.
+    """
+    from pass_core import discovery
+    from pass_core.errors import ConfigError
+    from tasks.config import Config, nearest
+    from tasks.config_types import Setting, entry_value, settings_of, value_of
+
+    kind: Any = Config
+    parts, settings = path.split(".") if path else [], settings_of(Config)
+    for depth, part in enumerate(parts):
+        parent, here = ".".join(parts[:depth]), ".".join(parts[: depth + 1])
+        known = [setting.name for setting in settings]
+        if parent == "dataset" and part not in known:
+            part = "lake"  # noqa: PLW2901 (a section of one's own name)
+        if part not in known:
+            raise ConfigError(f"{here}: unknown{nearest(part, known)}: expected one of {', '.join(known)}")
+        found = settings[known.index(part)]
+        if parent in NAMED:
+            kind = entry_value(importlib.import_module(NAMED[parent]), part, "config_type")
+        elif here in NAMED:
+            package = importlib.import_module(NAMED[here])
+            names = discovery.available(package)
+            settings = [Setting(name, "section", None, entry_value(package, name, "summary")) for name in names]
+            continue
+        elif found.type != "section":
+            settings = [found]
+            continue
+        else:
+            kind = value_of("pass_core.training.loop", "TrainConfig") if part == "train" else kind.__dataclass_fields__[part].type
+        settings = settings_of(kind)
+    return settings
+
+
+def _origins(config: "Config", file: Mapping[str, Any], overrides: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    """Every value of a config with its path and where it comes from: default, file or --set."""
+    from tasks.config import override
+
+    replaced: dict[str, Any] = {}
+    for dotted, text in overrides.items():
+        override(replaced, dotted, text)
+    for path, value in _leaves(config, ()):
+        prefixes = {".".join(path[:length]) for length in range(1, len(path) + 1)}
+        origin, values = ("--set", replaced) if prefixes & overrides.keys() else ("file", file)
+        yield ".".join(path), value, origin if _holds(values, path) else "default"
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    value = value.value if hasattr(value, "reason") else value  # a limit
+    if dataclasses.is_dataclass(value):
+        parts = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+    elif isinstance(value, Mapping) and value:
+        parts = dict(value)
+    else:
+        yield path, list(value) if isinstance(value, tuple) else value
+        return
+    for name, part in parts.items():
+        yield from _leaves(part, (*path, name))
+
+
+def _holds(section: Any, path: tuple[str, ...]) -> bool:
+    """Whether raw parameters set the value at a path, or a value that contains it."""
+    for name in path:
+        if not isinstance(section, Mapping) or name not in section:
+            return section is not None and not isinstance(section, Mapping)
+        section = section[name]
+    return True

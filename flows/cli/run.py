@@ -1,0 +1,101 @@
+"""The commands that run the pipeline: run, step, ui."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli import options
+from flows.cli.audit import show_audit
+from flows.cli.console import show
+from pass_core.errors import EXIT_FAILED_AUDIT
+
+if TYPE_CHECKING:
+    from flows.pipeline import Outcome
+    from tasks.config import Config
+
+NEXT = """
+Next: open the report in a browser
+      make ui       runs and models in Prefect and MLflow
+      make repro    the versioned results, through DVC
+      .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer"""
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option("--dataset", help="Data set; repeatable. Default: params.yaml's.", autocompletion=options.complete_dataset),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="Method; repeatable. Default: params.yaml's.", autocompletion=options.complete_method),
+]
+
+
+@options.taking(options.RUN)
+def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet: bool, **given: Any) -> None:
+    """Run the whole pipeline and print its audits."""
+    started = time.monotonic()
+    config, engine = options.check_before_run(params, dataset, method, **given)
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    from flows.engines import DvcEngine
+    from flows.pipeline import run_pipeline
+    from tasks.running.progress import configure_logging, reporter
+
+    configure_logging(quiet)
+    versioned = isinstance(engine, DvcEngine)
+    where = {"engine": "dvc"} if versioned else {"engine": "in-process", "root": str(engine.root)}
+    names = {"datasets": dataset, "methods": method, "settings": given["settings"]}
+    with reporter(quiet) as progress:
+        outcomes = run_pipeline(progress, **names, **where, params=str(params))
+    for outcome in outcomes:
+        show_audit(outcome.report_path.parent, str(outcome.key), advise=True)
+        _show_places(outcome, config, params)
+    if not quiet:
+        show(NEXT)
+        show(f"\nDone in {time.monotonic() - started:.0f} s.")
+    if any(outcome.verdict == "fail" for outcome in outcomes):
+        raise typer.Exit(EXIT_FAILED_AUDIT)
+
+
+def _show_places(outcome: "Outcome", config: "Config", params: Path) -> None:
+    """Where the results are."""
+    from tasks.running.layout import layout_at
+    from tasks.running.tracking import tracking_uri
+
+    folder, mlflow_run = outcome.report_path.parent, outcome.mlflow_run
+    store = tracking_uri(config.tracking, params.resolve().parent)
+    places = {
+        "report": outcome.report_path,
+        "audit.json": folder / "audit.json",
+        "protected data": layout_at(folder.parents[2], raw_data_from_environment=False).artefact("protected", outcome.key),
+        "MLflow run": f"{mlflow_run} in {store}" if mlflow_run else "off (tracking.enabled)",
+    }
+    show()
+    for name, place in places.items():
+        show(f"{name + ':':16}{place}")
+
+
+@options.taking(options.ONE_RELEASE, options.RUN)
+def step(name: Annotated[options.StepName, typer.Argument(help="The step.", show_default=False)], **given: Any) -> None:
+    """Run one step of the pipeline."""
+    options.run_steps(name, **given)
+
+
+def ui(
+    params: options.Params = options.PARAMS,
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's UI.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's UI.")] = 5000,
+) -> None:
+    """Start the pages of Prefect and MLflow on this machine."""
+    from flows.servers import HOST, prefect_server, servers
+    from tasks.running.tracking import tracking_uri
+
+    store = tracking_uri(options.read_config(params, None).tracking, params.resolve().parent)
+    with servers() as started:
+        started.start(prefect_server(prefect_port))
+        started.start(["mlflow", "server", "--host", HOST, "--port", str(mlflow_port), "--backend-store-uri", store])
+        show(f"Prefect http://{HOST}:{prefect_port}\nMLflow  http://{HOST}:{mlflow_port}")
+        show(f"To send runs there: PREFECT_API_URL=http://{HOST}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
+        while True:
+            started.check()
+            time.sleep(0.5)

@@ -1,0 +1,212 @@
+"""`audit`: attacks what a protector releases, and gives a verdict."""
+
+import dataclasses
+import functools
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import pass_core.attacks
+from pass_core import discovery
+from pass_core.api.protector import Key, Labelled, Protector
+from pass_core.auditing.analyses.seed_replay import Replay, find_replay
+from pass_core.auditing.findings import AuditFindings, Check, Outcome
+from pass_core.auditing.run import run_audit
+from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Split, Subject, make_subject
+from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack, RngFor
+from pass_core.data import shown_classes
+from pass_core.errors import AuditError
+from pass_core.methods.base import Adversarial
+from pass_core.randomness import stream
+from pass_core.storage.audits import context_of, document, figures_of
+from pass_core.storage.files import AnyPath, as_path, write_json
+from pass_core.storage.models import config_of
+from pass_core.training.epochs import Epoch
+
+HEADINGS = ("attribute", "role", "guess", "original", "released", "NAG (95 % interval)", "worst attack", "verdict")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AuditResult:
+    """What an audit found: a table when printed or shown in a notebook."""
+
+    findings: AuditFindings
+    document: Mapping[str, Any]  # as in the pipeline's audit.json
+
+    @property
+    def verdict(self) -> Outcome:
+        """ "pass" or "fail"."""
+        return self.findings.verdict
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Every demand of the verdict, with what was found."""
+        return self.findings.checks
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The main figures: verdict, mNAG, and those of every attribute."""
+        return figures_of(self.findings)
+
+    def save(self, path: AnyPath) -> None:
+        """Writes audit.json: `pass-pipeline report` and `compare` read it."""
+        write_json(as_path(path), self.document)
+
+    def __str__(self) -> str:
+        rows = [HEADINGS, *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([f"verdict: {self.verdict}", "", *lines, "", *self._sentences()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()]
+        head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._sentences())
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<p><strong>Verdict: {self.verdict}</strong></p>{table}{words}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                row.name,
+                row.role,
+                f"{row.guess:.1%}",
+                f"{row.unprotected.value:.1%}",
+                f"{row.protected.value:.1%}",
+                f"{row.nag.value:.1%} ({row.nag.low:.1%} to {row.nag.high:.1%})",
+                row.attack,
+                row.verdict or "not judged",
+            )
+            for row in self.findings.attributes
+        ]
+
+    def _sentences(self) -> list[str]:
+        meaning = [
+            f"An attacker who sees one released record guesses {row.name} right in {100 * row.protected.value:.0f} of 100 cases; "
+            f"guessing blindly gives {100 * row.guess:.0f}."
+            for row in self.findings.attributes
+            if row.role == "private"
+        ]
+        return [*meaning, *(f"Failed: {reason}." for reason in self.findings.reasons)]
+
+
+def audit(
+    protector: Protector,
+    X: Any,
+    labels: Any,
+    persons: Any = None,
+    ids: Any = None,
+    *,
+    train: Labelled | None = None,
+    key: Key = None,
+    attacks: Mapping[str, Mapping[str, Any] | None] | None = None,
+    depth: Mapping[str, Any] | None = None,
+    thresholds: Mapping[str, Any] | None = None,
+    verbose: bool = False,
+) -> AuditResult:
+    """Releases held-out records, attacks every attribute of the release with every attack, and judges.
+
+    Args:
+        X: records that were not in `fit`, with their labels and persons in the same form.
+        train: records that attackers learn from; None: those of `fit`, which a loaded protector no longer has. Use
+            `protector.records(X_train, labels_train, persons=persons_train)`.
+        key: the draw key of the audited release; None: of an experiment with the protector's seed.
+        attacks: attack -> settings; None: all of `pass_core.attacks`.
+        depth: settings of `Depth`.
+        thresholds: settings of `Thresholds`: name -> {"value": number, "reason": sentence}.
+        verbose: prints the name of every attack that has finished.
+
+    Raises:
+        AuditError: there are no records for attackers to learn from, or an attribute cannot be inferred from originals.
+    """
+    known = train or getattr(protector, "training_", None)
+    if known is None:
+        raise AuditError(
+            "train: expected records that attackers learn from, found none, since a loaded protector has no training records; "
+            "pass train=protector.records(X_train, labels_train, persons=persons_train)"
+        )
+    chosen = dict.fromkeys(discovery.available(pass_core.attacks)) if attacks is None else attacks
+    named = tuple(_named(name, settings) for name, settings in chosen.items())
+    effort, limits = config_of(Depth, depth, "depth"), config_of(Thresholds, thresholds, "thresholds")
+    splits: dict[Split, Labelled] = {"train": known, "test": protector.records(X, labels, persons=persons, ids=ids)}
+    rng_for = functools.partial(stream, protector.seed, "audit")
+    subject = _subject(protector, splits, protector.draw_key(key or "experiment"), effort.fresh_draws, rng_for)
+    replay = _replay(protector, splits["test"], subject, claimed_secret=isinstance(key, bytes))
+
+    def on_attack(work: str, epoch: Epoch) -> None:
+        if verbose and epoch.number == epoch.total:
+            print(work)  # noqa: T201 (asked for by verbose)
+
+    findings = run_audit(subject, named, limits, effort, rng_for, on_attack, replay)
+    people = np.concatenate([part.persons for part in splits.values()]).tolist()
+    classes = {
+        a.name: shown_classes(a.classes, np.concatenate([s.records.labels[a.name] for s in splits.values()]), people)
+        for a in protector.attributes()
+    }
+    context = dataclasses.replace(
+        context_of(subject, named, limits, effort, dataset="array", method=protector.method_name(), protected_digest=None),
+        split="as given",
+        classes=classes | {name: a.classes for a in subject.attributes if (name := a.name) in subject.combines},
+        forbid=None if subject.substitution is None else protector.forbid,
+        stamp=None if isinstance(key, bytes) else "experiment: the draw key comes from a seed; not for release",
+        model_digest=protector.digest_,
+    )
+    return AuditResult(findings, document(findings, context))
+
+
+def _named(name: str, settings: Mapping[str, Any] | None) -> NamedAttack:
+    attack = discovery.load(pass_core.attacks, name).ATTACK
+    return NamedAttack(name, attack, config_of(attack.config_type, settings, f"attacks.{name}"))
+
+
+def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes, fresh_draws: int, rng_for: RngFor) -> Subject:
+    """The records as the audit sees them, with one keyed release of each split."""
+    names = np.unique(np.concatenate([splits["train"].persons, splits["test"].persons, protector.donor_persons_]))
+    persons = {split: np.searchsorted(names, data.persons) for split, data in splits.items()}
+    parts = {split: Part(data.records, persons[split], persons[split]) for split, data in splits.items()}
+    features = {split: data.records.features for split, data in splits.items()}
+    fitted, pool = protector.fitted_, protector.setting_.pool
+    release: DrawnRelease | MadeRelease
+    if fitted.channel is None:
+        train = features["train"]
+        release = MadeRelease(
+            (fitted.transform(features["test"], rng_for("release", "test")),),
+            lambda draw: fitted.transform(train, rng_for("release", str(draw % fresh_draws))),
+        )
+    else:
+        place = {name: row for row, name in enumerate(splits["train"].ids.tolist())}
+        release = DrawnRelease(
+            channel=lambda split, rows: protector.channel_for(splits[split].subset(rows)),
+            donor_features=pool.features,
+            drawn_test=protector.draw(splits["test"], key),
+            drawn_train=protector.draw(splits["train"], key),
+            donor_persons=np.searchsorted(names, protector.donor_persons_),
+            donor_rows=np.array([place.get(name, -1) for name in protector.donor_ids_.tolist()], dtype=np.int64),
+            fresh_draws=fresh_draws,
+            rng=rng_for("release"),
+        )
+    return make_subject(
+        attributes=protector.attributes(),
+        train=parts["train"],
+        test=parts["test"],
+        release=release,
+        learnt_from=splits["train"].learnt_from,
+        own_adversaries=fitted.adversaries if isinstance(fitted, Adversarial) else {},
+    )
+
+
+def _replay(protector: Protector, test: Labelled, subject: Subject, *, claimed_secret: bool) -> Replay | None:
+    """Whether the audited draws follow from a seed that can be guessed."""
+    if subject.substitution is None:
+        return None
+    channel = subject.substitution.channel("test", np.arange(len(test.ids)))
+    rows, probabilities = next(channel.blocks(test.records.features))
+    ids, drawn = test.ids[rows].tolist(), subject.substitution.drawn[rows]
+    return find_replay(probabilities, ids, drawn, [protector.scope_], claimed_secret, [max(0, protector.seed)])

@@ -1,0 +1,311 @@
+"""`Protector`: an obfuscation method with scikit-learn's conventions."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from pass_core.api.containers import (
+    Names,
+    Values,
+    as_features,
+    columns_of,
+    content_ids,
+    like,
+    read_labels,
+    read_names,
+    read_values,
+)
+from pass_core.channel.draws import experiment_key, keyed_words
+from pass_core.channel.pool import Column, Forbidden, PoolConfig, sample_pool
+from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, draw_donors, exclusion_among
+from pass_core.data import Attribute, IntArray, Records, Role, shown_classes
+from pass_core.devices import Device, resolve_device
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
+from pass_core.methods.base import ReleaseContext, find_method, fit_method
+from pass_core.randomness import stream
+from pass_core.storage.files import AnyPath, as_path, read_json, write_json
+from pass_core.storage.models import (
+    config_of,
+    describe_model,
+    load_tensors,
+    restore_model,
+    save_model,
+    save_tensors,
+    tensor_digest,
+)
+from pass_core.training.context import TrainingContext
+from pass_core.training.epochs import Epoch, OnEpoch
+from pass_core.training.held_out import learnt_from
+from pass_core.training.loop import TrainConfig
+
+SHORT_NAMES = {"transport": "transport_substitution", "pass": "pass_substitution"}
+FORMAT = 1
+Key = bytes | Literal["experiment"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """Records with everything that an audit needs of them."""
+
+    records: Records
+    ids: Names
+    persons: Names  # a record without a person is a person of its own
+    learnt_from: IntArray | None = None  # positions that the protector was trained on; None: unknown
+
+    def subset(self, rows: IntArray) -> "Labelled":
+        """The records at these positions."""
+        return Labelled(records=self.records.subset(rows), ids=self.ids[rows], persons=self.persons[rows])
+
+    @property
+    def blocks(self) -> IntArray:
+        """Records with one number depend on each other: those of one person."""
+        return np.unique(self.persons, return_inverse=True)[1].astype(np.int64)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # scikit-learn compares by identity and prints what differs from the defaults
+class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Replaces every record by a real donor's record, so that private attributes cannot be inferred.
+
+    After `fit`: `classes_` (attribute -> classes), `donors_` (the donors' records), `fitted_` (what the method has learnt).
+    """
+
+    method: str = "transport"  # or "pass", or the full name of any module of `pass_core.methods`
+    private: Sequence[str] = ("private",)  # attributes to hide
+    useful: Sequence[str] = ()  # attributes to keep
+    general: Sequence[str] = ()  # attributes that training ignores and an audit shows
+    donors: int | None = None  # training records that become donors; None: 1024, or half of them where they are few
+    forbid: Forbidden = "none"  # whom a record may not be replaced by: "self" (itself) or "same_person"
+    pool: Mapping[str, Any] | None = None  # how donors are chosen: `target`, `stratify`, `only` of `PoolConfig`
+    settings: Mapping[str, Any] | None = None  # of the method
+    training: Mapping[str, Any] | None = None  # of `TrainConfig`
+    seed: int = 0  # of the choice of donors and of the training
+    device: Device = "auto"
+    key: Literal["experiment"] | None = None  # "experiment": drawn with a key that follows from the seed, never for release
+    verbose: bool = False  # print one line per epoch
+    on_epoch: OnEpoch | None = None  # called after every epoch
+
+    def fit(self, X: Any, labels: Any = None, persons: Any = None, ids: Any = None) -> Self:
+        """Chooses the donors and trains the method.
+
+        Args:
+            X: (n, features…) numbers: numpy, torch, polars or pandas.
+            labels: attribute -> (n,) classes, as a mapping or a table; a single array where there is one attribute.
+            persons: (n,) whose record it is; None: every record is another person's.
+            ids: (n,) names of the records; None: derived from their numbers.
+        """
+        method, config = find_method(self.method_name()), self._config()
+        training = config_of(TrainConfig, self.training, "training")
+        chosen = config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
+        values = read_values(X)
+        roles = self._roles()
+        kept = [name for name in (*chosen.target, *chosen.stratify, *chosen.only) if name not in roles]
+        texts = read_labels(labels, (*roles, *dict.fromkeys(kept)), len(values))
+        self.classes_ = {name: tuple(np.unique(text).tolist()) for name, text in texts.items()}
+        self.n_features_in_, self.feature_names_in_ = int(np.prod(values.shape[1:])), columns_of(X)
+        data = self._labelled(values, texts, persons, ids)
+        rng_for = functools.partial(stream, self.seed, "protector")
+        known = learnt_from(np.arange(len(values)), data.blocks, training.share, rng_for("share"))
+        labels_of, people = data.records.labels, data.persons[known].tolist()
+        columns = {
+            name: Column(classes, labels_of[name][known], shown_classes(classes, labels_of[name][known], people))
+            for name, classes in self.classes_.items()
+        }
+        rows = known[sample_pool(columns, tuple(self.useful), len(known), chosen, rng_for("donors"))]
+        self.donors_, self.donor_ids_, self.donor_persons_ = values[rows], data.ids[rows], data.persons[rows]
+        self.setting_ = ReleaseContext(self.attributes(), data.records.subset(rows), resolve_device(self.device))
+        setting = dataclasses.replace(self.setting_, exclusion=self._exclusion(data.ids[known], data.persons[known]))
+        self.fitted_, learnt = fit_method(
+            method,
+            data.records.subset(known),
+            data.blocks[known],
+            setting,
+            config,
+            training=training,
+            rng_for=rng_for,
+            run=TrainingContext(self._report),
+        )
+        self.digest_ = tensor_digest(self.fitted_.state_dict())
+        self.training_ = dataclasses.replace(data, learnt_from=known[learnt])  # for `audit`; never saved
+        return self
+
+    def transform(self, X: Any, ids: Any = None, persons: Any = None, key: Key = None, *, return_donors: bool = False) -> Any:
+        """A donor's record for every record, in the container that X is.
+
+        The donor is a function of the key, the record's id and the model: the same id meets the same donor in every call. Drawing
+        records again with another key lets an attacker average over the draws.
+
+        Args:
+            ids: (n,) stable names of the records; None: derived from their numbers, so that equal records meet the same donor.
+            persons: (n,) whose record it is; needed for forbid="same_person".
+            key: 32 secret bytes; keep them to draw the same donors again. None: as `Protector(key=...)` says, else an error.
+            return_donors: also return the donors' positions in `donors_`.
+        """
+        check_is_fitted(self, "fitted_")
+        data = self.records(X, ids=ids, persons=persons)
+        secret = self.draw_key(key)
+        if self.fitted_.channel is not None or return_donors:
+            drawn = self.draw(data, secret)
+            released = like(X, self.donors_[drawn])
+            return (released, drawn) if return_donors else released
+        # A method that makes new records has one random stream for all of them.
+        rng = np.random.default_rng(keyed_words(secret, "transform", self.scope_, data.ids.tolist()))
+        return like(X, self.fitted_.transform(data.records.features, rng))
+
+    def fit_transform(self, X: Any, labels: Any = None, persons: Any = None, ids: Any = None, key: Any = None) -> Any:
+        """Fits on these records, then replaces them."""
+        return self.fit(X, labels, persons, ids).transform(X, ids, persons, key)
+
+    def save(self, folder: AnyPath) -> None:
+        """Writes model, donors and parameters (safetensors and JSON). The folder is as confidential as the donors' records."""
+        check_is_fitted(self, "fitted_")
+        place, pool = as_path(folder), self._pool_tensors()
+        training = config_of(TrainConfig, self.training, "training")
+        save_model(
+            place,
+            self.method_name(),
+            self.fitted_,
+            self.setting_,
+            config=self._config(),
+            training=training,
+            pool_digest=tensor_digest(pool),
+        )
+        save_tensors(place / "pool.safetensors", pool)
+        learnt = {
+            "classes": self.classes_,
+            "columns": self.feature_names_in_,
+            "donor_ids": self.donor_ids_.tolist(),
+            "donor_persons": self.donor_persons_.tolist(),
+        }
+        parameters = {name: value for name, value in self.get_params().items() if name != "on_epoch"}
+        write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt})
+
+    @classmethod
+    def load(cls, folder: AnyPath) -> Self:
+        """The protector that `save` wrote: it draws the same donors. A missing or damaged file is a DataError."""
+        place = as_path(folder)
+        described, pool = read_json(place / "protector.json"), load_tensors(place / "pool.safetensors")
+        if described.get("format") != FORMAT:
+            raise DataError(
+                f"{place / 'protector.json'}: expected format {FORMAT}, found {described.get('format')}; save it again"
+            )
+        if describe_model(place)["pool_digest"] != tensor_digest(pool):
+            raise ChecksumMismatch(f"{place}: expected the donors that the model was trained for, found others; save it again")
+        protector = cls(**described["parameters"])
+        protector.classes_ = {name: tuple(classes) for name, classes in described["classes"].items()}
+        protector.donors_ = pool["donors"].numpy()
+        protector.donor_ids_, protector.donor_persons_ = np.array(described["donor_ids"]), np.array(described["donor_persons"])
+        columns = described["columns"]
+        protector.n_features_in_ = int(np.prod(protector.donors_.shape[1:]))
+        protector.feature_names_in_ = None if columns is None else tuple(columns)
+        labels = {name.removeprefix("labels."): value.numpy() for name, value in pool.items() if name != "donors"}
+        protector.setting_ = ReleaseContext(
+            protector.attributes(), Records(as_features(protector.donors_), labels), resolve_device(protector.device)
+        )
+        protector.fitted_ = restore_model(place, protector.setting_)
+        protector.digest_ = tensor_digest(protector.fitted_.state_dict())
+        return protector
+
+    @property
+    def scope_(self) -> tuple[str, ...]:
+        """What a draw depends on beside the key and the record's id."""
+        return ("protector", self.digest_, *(() if self.forbid == "none" else (self.forbid,)))
+
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attributes with their roles and classes."""
+        return tuple(Attribute(name, self.classes_[name], role) for name, role in self._roles().items())
+
+    def records(self, X: Any, labels: Any = None, *, persons: Any = None, ids: Any = None) -> Labelled:
+        """Records as the fitted method reads them; labels, where they are given, as numbers of the classes of `fit`."""
+        values = read_values(X)
+        if values.shape[1:] != self.donors_.shape[1:] or columns_of(X) not in (None, self.feature_names_in_ or columns_of(X)):
+            raise DataError(
+                f"X: expected records of shape {self.donors_.shape[1:]} with the columns of fit, found {values.shape[1:]}; "
+                "select the same columns in the same order"
+            )
+        if persons is None and self.forbid == "same_person":
+            raise ConfigError('persons: expected one for every record, since forbid="same_person" needs them, found none')
+        texts = {} if labels is None else read_labels(labels, tuple(self._roles()), len(values))
+        return self._labelled(values, texts, persons, ids)
+
+    def channel_for(self, data: Labelled) -> Channel:
+        """P(x'|x) for these records, without the donors that `forbid` excludes."""
+        channel, exclusion = self.fitted_.channel, self._exclusion(data.ids, data.persons)
+        if channel is None:
+            raise MethodError(f"method: expected one that draws donors, found {self.method!r}, which makes new records")
+        return channel if exclusion is None else ExcludingChannel(channel, exclusion)
+
+    def draw(self, data: Labelled, key: bytes) -> IntArray:
+        """Positions of the donors of these records in `donors_`."""
+        return draw_donors(self.channel_for(data), data.records.features, data.ids.tolist(), key=key, scope=self.scope_)
+
+    def draw_key(self, key: Key) -> bytes:
+        """The key to draw with: the one given, or the experiment's."""
+        chosen = self.key if key is None else key
+        if isinstance(chosen, bytes):
+            return chosen
+        if chosen == "experiment":
+            return experiment_key(self.seed)
+        raise ConfigError(
+            "key: expected 32 secret bytes, found none. The same key and id give the same donor, so whoever has the key can draw "
+            'the donors again. Pass key=secrets.token_bytes(32) and keep it secret, or key="experiment" if nothing is released'
+        )
+
+    def _exclusion(self, ids: Names, persons: Names) -> Exclusion | None:
+        if self.forbid == "none":
+            return None
+        names, donors = (ids, self.donor_ids_) if self.forbid == "self" else (persons, self.donor_persons_)
+        return exclusion_among(names.tolist(), donors.tolist())
+
+    def _labelled(self, values: Values, texts: Mapping[str, Names], persons: Any, ids: Any) -> Labelled:
+        features, n = as_features(values), len(values)
+        names = content_ids(features) if ids is None else read_names(ids, n, "ids")
+        people = names if persons is None else read_names(persons, n, "persons")
+        return Labelled(
+            records=Records(features, {name: self._codes(name, text) for name, text in texts.items()}), ids=names, persons=people
+        )
+
+    def _codes(self, name: str, text: Names) -> IntArray:
+        """Numbers of the classes."""
+        classes = np.array(self.classes_[name])
+        unknown = int((~np.isin(text, classes)).sum())
+        if unknown:
+            raise DataError(
+                f"labels of {name!r}: expected the {len(classes)} classes of fit, found {unknown} record(s) of others"
+            )
+        return np.searchsorted(classes, text).astype(np.int64)
+
+    def _roles(self) -> dict[str, Role]:
+        named: dict[Role, Sequence[str]] = {"private": self.private, "useful": self.useful, "general": self.general}
+        for role, names in named.items():
+            if isinstance(names, str):
+                raise ConfigError(f"{role}: expected a list of attributes, found the text {names!r}; write [{names!r}]")
+        roles = {name: role for role, names in named.items() for name in names}
+        if len(roles) != sum(map(len, named.values())):
+            raise ConfigError("private, useful, general: expected every attribute once, found one several times")
+        return roles
+
+    def method_name(self) -> str:
+        """The method's full name."""
+        return SHORT_NAMES.get(self.method, self.method)
+
+    def _config(self) -> Any:
+        return config_of(find_method(self.method_name()).config_type, self.settings, "settings")
+
+    def _pool_tensors(self) -> dict[str, Tensor]:
+        labels = {f"labels.{name}": torch.from_numpy(values) for name, values in self.setting_.pool.labels.items()}
+        return {"donors": torch.from_numpy(self.donors_), **labels}
+
+    def _report(self, epoch: Epoch) -> None:
+        if self.verbose:
+            figures = ", ".join(f"{name} {value:.3f}" for name, value in epoch.terms.items() if "total" in name)
+            print(f"epoch {epoch.number} of {epoch.total}: {figures}")  # noqa: T201 (asked for by verbose)
+        if self.on_epoch is not None:
+            self.on_epoch(epoch)

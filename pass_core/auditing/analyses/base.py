@@ -1,0 +1,42 @@
+"""What every analysis of the audit provides."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pass_core import discovery
+from pass_core.auditing import analyses
+from pass_core.auditing.findings import Check, Comparison
+from pass_core.auditing.section import Block, Card, Demand
+from pass_core.auditing.thresholds import Thresholds
+from pass_core.errors import AuditError
+
+if TYPE_CHECKING:  # heavy, and a reader of findings does not need it
+    from pass_core.auditing.exact_attacker import Audited
+
+Finding = TypeVar("Finding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis(Generic[Finding]):
+    """An analysis; the functions that get a finding are pure, so that a stored audit can be judged and shown again."""
+
+    key: str  # of the finding in audit.json
+    rank: int  # its place among the analyses, in audit.json and in the report
+    title: str  # of its section
+    finding: type[Finding]  # a dataclass of figures; never of values that belong to a person
+    find: "Callable[[Audited], Finding | None]"  # None where these data do not allow the analysis
+    section: Callable[[Finding | None], Iterable[Block]]
+    checks: Callable[[Finding, Thresholds], Iterable[Check]] = lambda _finding, _thresholds: ()
+    comparisons: Callable[[Finding], Iterable[Comparison]] = lambda _: ()  # judged together with all other information
+    highlights: Callable[[Finding], Iterable[Card]] = lambda _: ()  # for the top of the report
+    demands: Mapping[str, Demand] = field(default_factory=dict)  # name of a check -> how the report shows its limit
+
+
+def every_analysis() -> tuple[Analysis[Any], ...]:
+    """All analyses, in the order of their ranks."""
+    found = [discovery.load(analyses, name).ANALYSIS for name in discovery.available(analyses)]
+    keys = [one.key for one in found]
+    if len(set(keys)) < len(keys):
+        raise AuditError(f"analyses: expected every key once, found {', '.join(sorted(keys))}; rename one of them")
+    return tuple(sorted(found, key=lambda one: (one.rank, one.key)))

@@ -1,0 +1,152 @@
+"""Which donors' records are shown instead of the originals, and how often a record is replaced by itself or its own person."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.exact_attacker import Audited
+from pass_core.auditing.section import Bars, Block, Card, Facts
+from pass_core.auditing.subject import Part, Split, Subject, Substitution
+from pass_core.data import DoubleArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Donors:
+    """Which donors are shown, and how often."""
+
+    releases: int
+    used: int
+    pool_size: int
+    uses: tuple[int, ...]  # releases per donor, largest first
+    largest_share: float  # of the releases that show one donor
+    largest_exposure: float  # max over donors of P(X'=d)
+    self_rate: float  # records replaced by themselves, in the release
+    same_person_rate: float
+    expected_self_rate: float  # its mean probability
+    expected_same_person_rate: float
+
+
+def find_donors(subject: Subject, released_train: IntArray | None = None) -> Donors | None:
+    """Over the test records and, where the donors released for them are given, the training records; None without a pool.
+
+    Args:
+        released_train: (n,) donors that were released for the training records, in their order.
+    """
+    substitution = subject.substitution
+    if substitution is None:
+        return None
+    releases: list[tuple[Split, Part, IntArray]] = [("test", subject.test, substitution.drawn)]
+    if released_train is not None:
+        releases.append(("train", subject.train, released_train))
+    n = sum(len(donors) for _, _, donors in releases)
+    pool_size = len(substitution.donor_rows)
+    uses, met = np.zeros(pool_size, dtype=np.int64), np.zeros(2)
+    exposure, expected = np.zeros(pool_size), np.zeros(2)
+    for split, part, donors in releases:
+        rows = _own_rows(split, part)
+        uses += np.bincount(donors, minlength=pool_size)
+        met += [(substitution.donor_rows[donors] == rows).sum(), (substitution.donor_persons[donors] == part.persons).sum()]
+        shown, masses = _expected(substitution, split, part)
+        exposure += shown
+        expected += masses
+    return Donors(
+        releases=n,
+        used=int((uses > 0).sum()),
+        pool_size=pool_size,
+        uses=tuple(np.sort(uses)[::-1].tolist()),
+        largest_share=float(uses.max() / n),
+        largest_exposure=float(exposure.max() / n),
+        self_rate=float(met[0] / n),
+        same_person_rate=float(met[1] / n),
+        expected_self_rate=float(expected[0] / n),
+        expected_same_person_rate=float(expected[1] / n),
+    )
+
+
+def _own_rows(split: Split, part: Part) -> IntArray:
+    """Numbers as of `donor_rows`; donors are training records or strangers (−1), so a test record is none of them."""
+    return np.arange(len(part)) if split == "train" else np.full(len(part), -2)
+
+
+def _expected(substitution: Substitution, split: Split, part: Part) -> tuple[DoubleArray, DoubleArray]:
+    """Sums over the records of P(.|x), (pool,), and of the probabilities to meet oneself and one's own person, (2,)."""
+    own_rows = _own_rows(split, part)
+    shown, masses = np.zeros(len(substitution.donor_rows)), np.zeros(2)
+    for rows, p in substitution.channel(split, np.arange(len(part))).blocks(part.records.features):
+        shown += p.sum(axis=0, dtype=np.float64)
+        for place, (records, donors) in enumerate(
+            ((own_rows[rows], substitution.donor_rows), (part.persons[rows], substitution.donor_persons))
+        ):
+            masses[place] += p[records[:, None] == donors].sum(dtype=np.float64)
+    return shown, masses
+
+
+def half_of_releases(uses: Sequence[int]) -> int:
+    """How few donors make up half of all releases."""
+    reached = np.cumsum(sorted(uses, reverse=True))
+    return int(np.searchsorted(2 * reached, reached[-1])) + 1 if len(uses) else 0
+
+
+def reuse_counts(uses: Sequence[int], pool_size: int) -> list[tuple[str, int]]:
+    """Donors never shown, shown once, two or three times, four to seven times, and so on."""
+    used = [number for number in uses if number > 0]
+    counts, start = [("0", pool_size - len(used))], 1
+    while used and start <= max(used):
+        end = 2 * start - 1
+        counts.append((str(start) if start == end else f"{start}–{end}", sum(start <= number <= end for number in used)))
+        start = end + 1
+    return counts
+
+
+def _find(audited: Audited) -> Donors | None:
+    substitution = audited.subject.substitution
+    return None if substitution is None else find_donors(audited.subject, substitution.drawn_train)
+
+
+def _highlights(donors: Donors) -> Iterator[Card]:
+    meaning = f"real people’s records; the one shown most is {donors.largest_share:.1%} of the release"
+    yield Card("Donors shown", f"{donors.used} of {donors.pool_size}", meaning)
+
+
+def _section(donors: Donors | None) -> Iterator[Block]:
+    if donors is None:
+        yield "No donors are known: the method uses no pool, or the release comes from elsewhere."
+        return
+    yield (
+        f"Every released record is a real donor’s record, and needs that person’s consent. {donors.used} of {donors.pool_size} "
+        f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} donors."
+    )
+    yield (
+        Bars(
+            name="donor_reuse",
+            title="How often donors are shown",
+            unit="times shown",
+            bars=reuse_counts(donors.uses, donors.pool_size),
+            label="Number of donors by how often they were released",
+            caption="Number of donors by times shown, in steps that double.",
+        ),
+        Facts(
+            (
+                ("Shown most", f"{donors.largest_share:.1%} of all releases"),
+                ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
+                ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
+                (
+                    "Replaced by the same person",
+                    f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)",
+                ),
+            )
+        ),
+    )
+
+
+ANALYSIS = Analysis(
+    key="donors",
+    rank=40,
+    title="Donors",
+    finding=Donors,
+    find=_find,
+    highlights=_highlights,
+    section=_section,
+)

@@ -1,0 +1,242 @@
+"""Whether a released record can be traced to its original.
+
+An attacker who holds originals and the protector computes for every original how likely the release replaces it; no attacker
+does better. Where P(x'|x) is not known, the original nearest to the released record is taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pass_core.auditing.analyses._record_bundles import Bundles, bundles_part, find_bundles
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.findings import Check, with_interval
+from pass_core.auditing.section import Block, Card, Curve, Demand, Part, Series
+from pass_core.auditing.subject import Part as Records
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.channel.draws import inverse_cdf, uniform_words
+from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.statistics.intervals import Blocks, Estimate
+
+SCORES_AT_ONCE = 2**22  # candidates times released records whose scores are held
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDraws:
+    """One record released several times: how often it is found among originals."""
+
+    draws: int
+    record: Estimate
+    person: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linkage:
+    """Whether releases can be linked to originals, to each other through a person, or to themselves."""
+
+    gallery: int  # originals among which a record is sought
+    reidentified: Estimate  # by one release, in that gallery
+    chance: float
+    attack: str  # "likelihood" where P(x'|x) is known, "nearest" neighbour in feature space otherwise
+    person: Estimate  # the person of the best candidate is right
+    person_chance: float
+    bundles: tuple[Bundles, ...]
+    repeated_draws: tuple[RepeatedDraws, ...]  # empty where records were released once and P(x'|x) is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class _Gallery:
+    """Originals that the attacker holds."""
+
+    rows: IntArray  # positions among the test records
+    persons: IntArray
+    blocks: Blocks
+
+    @classmethod
+    def drawn(cls, test: Records, at_most: int, rng: np.random.Generator) -> "_Gallery":
+        rows: IntArray = np.sort(rng.permutation(len(test))[:at_most]).astype(np.int64)
+        return cls(rows, test.persons[rows], Blocks.of(test.blocks[rows], np.zeros_like(rows)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def parts(self) -> Iterator[IntArray]:
+        """Places in the gallery, so many at a time that their scores fit."""
+        at_once = max(1, SCORES_AT_ONCE // len(self))
+        for start in range(0, len(self), at_once):
+            yield np.arange(start, min(start + at_once, len(self)))
+
+    def hits(self, scores: DoubleArray, own: IntArray) -> tuple[DoubleArray, DoubleArray]:
+        """How often the best of all candidates is the record itself, and of its person; candidates that tie are tossed for.
+
+        Args:
+            scores: (released, gallery), the larger the likelier.
+            own: (released,) the true candidates.
+        """
+        best = scores == scores.max(axis=1, keepdims=True)
+        chosen = best / best.sum(axis=1, keepdims=True)
+        person: DoubleArray = (chosen * (self.persons[own, None] == self.persons)).sum(axis=1)
+        return chosen[np.arange(len(own)), own], person
+
+    def share(self, hits: DoubleArray) -> Estimate:
+        """Their mean, with an interval by blocks."""
+        influence = self.blocks.centred(hits, np.zeros(len(hits), dtype=np.int64))
+        return self.blocks.proportion(float(hits.mean()), self.blocks.spread(influence))
+
+    @property
+    def person_chance(self) -> float:
+        """How often a candidate taken blindly is of the right person."""
+        _, counts = np.unique(self.persons, return_counts=True)
+        return float(((counts / len(self)) ** 2).sum())
+
+
+def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.random.Generator]) -> Linkage:
+    """Originals found again by one release, by several, and what several releases of one person tell together."""
+    gallery = _Gallery.drawn(subject.test, depth.gallery, rng_for("linkage", "gallery"))
+    repeated: tuple[RepeatedDraws, ...] = ()
+    if subject.substitution is None:
+        releases = (subject.released_test, *subject.repeated_test)
+        numbers = sorted({1, *(number for number in depth.draws if number <= len(releases))})
+        found = [
+            RepeatedDraws(n, *shares) for n, shares in zip(numbers, _by_nearest(subject, gallery, releases, numbers), strict=True)
+        ]
+        record, person = found[0].record, found[0].person
+        repeated = tuple(found) if subject.repeated_test else ()
+    else:
+        channel = subject.substitution.channel("test", gallery.rows)
+        p = np.concatenate([rows for _, rows in channel.blocks(subject.test.records.features[gallery.rows])])
+        log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
+        ((record, person),) = _by_likelihood(gallery, log_p, subject.substitution.drawn[None, gallery.rows], (1,))
+        repeated = _repeated_draws(gallery, p, log_p, depth.draws, rng_for("linkage", "draws"))
+    return Linkage(
+        gallery=len(gallery),
+        reidentified=record,
+        chance=1 / len(gallery),
+        attack="nearest" if subject.substitution is None else "likelihood",
+        person=person,
+        person_chance=gallery.person_chance,
+        bundles=find_bundles(subject, depth.bundles, rng_for),
+        repeated_draws=repeated,
+    )
+
+
+def _repeated_draws(
+    gallery: _Gallery, p: FloatArray, log_p: FloatArray, counts: Sequence[int], rng: np.random.Generator
+) -> tuple[RepeatedDraws, ...]:
+    numbers = sorted(set(counts))
+    most = max(numbers, default=0)
+    draws = inverse_cdf(p, uniform_words(rng, most * len(p)).reshape(most, len(p)))
+    found = _by_likelihood(gallery, log_p, draws, numbers)
+    return tuple(RepeatedDraws(number, *shares) for number, shares in zip(numbers, found, strict=True))
+
+
+def _by_likelihood(
+    gallery: _Gallery, log_p: FloatArray, draws: IntArray, numbers: Sequence[int]
+) -> list[tuple[Estimate, Estimate]]:
+    """After some of the draws (k, gallery): likelihoods multiply."""
+    return _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], len(draws), numbers)
+
+
+def _by_nearest(
+    subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray], numbers: Sequence[int]
+) -> list[tuple[Estimate, Estimate]]:
+    """After some of the releases: squared distances add up, every feature in units of its spread over the gallery."""
+    flat = subject.test.records.features[gallery.rows].reshape(len(gallery), -1).astype(np.float64)
+    spread = flat.std(axis=0)
+    centre, scale = flat.mean(axis=0), np.where(spread > 0, spread, 1.0)
+    originals = (flat - centre) / scale
+    lengths = (originals**2).sum(axis=1)
+
+    def nearness(number: int, own: IntArray) -> DoubleArray:
+        released = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
+        near: DoubleArray = 2 * released @ originals.T - lengths
+        return near
+
+    return _found_again(gallery, nearness, len(releases), numbers)
+
+
+def _found_again(
+    gallery: _Gallery, scores_of: Callable[[int, IntArray], np.ndarray], draws: int, numbers: Sequence[int]
+) -> list[tuple[Estimate, Estimate]]:
+    """Records and persons found again after the first `numbers` of the draws, whose scores (released, gallery) add up."""
+    found = np.empty((len(numbers), 2, len(gallery)))
+    for own in gallery.parts():
+        scores = np.zeros((len(own), len(gallery)))
+        for number in range(draws):
+            scores += scores_of(number, own)
+            if number + 1 in numbers:
+                found[numbers.index(number + 1), :, own] = np.stack(gallery.hits(scores, own), axis=1)
+    return [(gallery.share(record), gallery.share(person)) for record, person in found]
+
+
+def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
+    limit, found = thresholds.reidentified_at_most, linkage.reidentified
+    where = f"a release is traced to its original among {linkage.gallery} in {with_interval(found)} of cases"
+    sentence = f"{where}, at most {limit.value:.1%} allowed"
+    passed = found.low <= limit.value
+    yield Check.of("reidentified_at_most", limit, "linkage", found=found.value, passed=passed, sentence=sentence)
+
+
+def _highlights(linkage: Linkage) -> Iterator[Card]:
+    meaning = f"of single releases, among {linkage.gallery} originals; by chance {linkage.chance:.2%}"
+    yield Card("Traced to its original", f"{linkage.reidentified.value:.1%}", meaning)
+    bundles = [(bundle, bundle.sizes[-1]) for bundle in linkage.bundles if bundle.sizes]
+    if bundles:
+        bundle, last = max(bundles, key=lambda pair: pair[1].accuracy.value - pair[0].guess)
+        meaning = f"guessed right from {last.records} records of one person; blind guessing {bundle.guess:.1%}"
+        yield Card(f"Per person: {bundle.attribute}", f"{last.accuracy.value:.1%}", meaning)
+
+
+def _section(linkage: Linkage | None) -> Iterator[Block]:
+    if linkage is None:
+        yield "Not analysed on these data."
+        return
+    how = "computes for each how likely the release replaces it" if linkage.attack == "likelihood" else "picks the nearest one"
+    yield (
+        "Hiding an attribute does not hide that a record was part of the data. Here an attacker holds "
+        f"{linkage.gallery} originals, sees one release and {how}. Of 100 releases, the attacker traces about "
+        f"{100 * linkage.reidentified.value:.0f} to their very record and {100 * linkage.person.value:.0f} to the right person."
+    )
+    yield (
+        Card.of("The very record is found", linkage.reidentified, f"by chance {linkage.chance:.2%}"),
+        Card.of("The person is right", linkage.person, f"by chance {linkage.person_chance:.2%}"),
+    )
+    yield bundles_part(linkage.bundles)
+    draws = linkage.repeated_draws
+    if not draws:
+        yield "Several draws of one record were not analysed: this needs the replacement probabilities."
+        return
+    numbers = [one.draws for one in draws]
+    series = (
+        Series("record", numbers, [one.record for one in draws], linkage.chance),
+        Series("person", numbers, [one.person for one in draws], linkage.person_chance, "general"),
+    )
+    figure = Curve(
+        name="repeated_draws",
+        title="Found among originals",
+        unit="draws of the same record",
+        series=series,
+        label=f"Found among {linkage.gallery} originals",
+        caption=f"How often the record, or its person, is found among {linkage.gallery} originals; dashed: chance.",
+    )
+    words = (
+        "If the same record were released again and again, its donors would reveal it. This is why each record is drawn once, "
+        "and the draw is remembered."
+    )
+    yield Part("Several draws of one record", (words, (figure,)))
+
+
+ANALYSIS = Analysis(
+    key="linkage",
+    rank=10,
+    title="Linking releases",
+    finding=Linkage,
+    find=lambda audited: find_linkage(audited.subject, audited.depth, audited.rng_for),
+    checks=_checks,
+    highlights=_highlights,
+    section=_section,
+    demands={"reidentified_at_most": Demand("Releases are not traced to their originals", "at most {:.1%} of cases", 1.0)},
+)

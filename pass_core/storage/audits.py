@@ -1,0 +1,192 @@
+"""audit.json: the findings of an audit with their context; typed here, and published as a JSON Schema."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from pass_core.auditing.analyses.base import every_analysis
+from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.subject import Subject
+from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
+from pass_core.auditing.trained_attacks import NamedAttack
+from pass_core.channel.pool import Forbidden
+from pass_core.errors import DataError
+from pass_core.storage.files import read_json, rounded
+
+SCHEMA_VERSION: Literal[2] = 2
+
+Basis = Literal["labelled", "unlabelled"]  # whether the classes of the audited records themselves were known
+Scalar = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A number per split."""
+
+    train: int
+    test: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What the findings are about: data, method, settings, and the digests of the audited files."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    dataset: str
+    method: str
+    basis: Basis
+    records: Counts
+    persons: Counts
+    split: str  # how training and test records were separated
+    attack_settings: Mapping[str, Mapping[str, Scalar | tuple[Scalar, ...]]]
+    depth: Depth
+    thresholds: Mapping[str, Limit]
+    classes: Mapping[str, tuple[str, ...]]  # as they may be shown
+    confusion: Mapping[str, tuple[tuple[float, ...], ...]] | None  # probability that class i (row) is replaced by class j
+    forbid: Forbidden | None  # donors that a record must not get; None without a pool
+    pass_through: tuple[str, ...]  # columns published unchanged, which are side information for an attacker
+    stamp: str | None  # what the release declares about itself, such as "not for release"
+    model_digest: str | None
+    pool_digest: str | None
+    protected_digest: str | None  # None where nothing was released yet
+    original_digest: str | None
+    valid_days: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit(AuditFindings, Context):
+    """An audit. Fractions are between 0 and 1, information is in nats, intervals are 95 %."""
+
+
+def document(findings: AuditFindings, context: Context) -> dict[str, Any]:
+    """What is written as audit.json: context and findings side by side, floats rounded."""
+    return amended(Audit(**vars(context), **vars(findings)))
+
+
+def amended(audit: Audit, **changes: Any) -> dict[str, Any]:
+    """An audit as it is written, with some fields replaced; the findings of analyses are at the top level."""
+    fields: dict[str, Any] = {}
+    for name, value in {**_fields(audit), **changes}.items():
+        fields |= value if name == "analyses" else {name: value}
+    plain: dict[str, Any] = rounded(_plain(fields))
+    return plain
+
+
+def limits_of(thresholds: Thresholds, basis: Basis) -> dict[str, Limit]:
+    """The limits that apply to an audit of labelled records, or of unlabelled ones."""
+    return {name: limit for name, limit in _fields(thresholds).items() if (name in DRIFTS) == (basis == "unlabelled")}
+
+
+def context_of(
+    subject: Subject,
+    attacks: tuple[NamedAttack, ...],
+    thresholds: Thresholds,
+    depth: Depth,
+    *,
+    dataset: str,
+    method: str,
+    protected_digest: str | None,
+    valid_days: int = 365,
+) -> Context:
+    """What every audit reports beside its findings; classes are numbered, not named."""
+    parts = (subject.train, subject.test)
+    return Context(
+        dataset=dataset,
+        method=method,
+        basis="labelled",
+        records=Counts(*(len(part) for part in parts)),
+        persons=Counts(*(len(np.unique(part.persons)) for part in parts)),
+        split="as the data set's",
+        attack_settings={named.name: dataclasses.asdict(named.config) for named in attacks},
+        depth=depth,
+        thresholds=limits_of(thresholds, "labelled"),
+        classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
+        confusion=None,
+        forbid=None,
+        pass_through=tuple(column.attribute.name for column in subject.columns),
+        stamp=None,
+        model_digest=None,
+        pool_digest=None,
+        protected_digest=protected_digest,
+        original_digest=None,
+        valid_days=valid_days,
+    )
+
+
+def figures_of(findings: AuditFindings) -> dict[str, Any]:
+    """The main figures: verdict, mNAG, and for every attribute NAG and accuracies."""
+    return {"verdict": findings.verdict, "mnag": findings.mnag.value} | {
+        row.name: {
+            "nag": row.nag.value,
+            "nag_high": row.nag.high,
+            "accuracy_protected": row.protected.value,
+            "accuracy_unprotected": row.unprotected.value,
+            "nag_exact_rule": None if row.exact is None else row.exact.rule.value,
+            "information_excess": None if row.exact is None else row.exact.information.excess,
+        }
+        for row in findings.attributes
+    }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of audit.json; an audit holds exactly the properties that it names."""
+    fields: list[tuple[str, Any]] = []
+    for name, hint in get_type_hints(Audit).items():
+        fields += [(a.key, a.finding | None) for a in every_analysis()] if name == "analyses" else [(name, hint)]
+    flat = dataclasses.make_dataclass("Audit", fields, namespace={"__doc__": Audit.__doc__})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_closed(TypeAdapter(flat).json_schema())}
+
+
+def read_audit(path: Path) -> Audit:
+    """The audit in a file; another version, and JSON that is no audit, are DataErrors that name it."""
+    found = read_json(path)
+    version = found.get("schema_version") if isinstance(found, dict) else None
+    if version != SCHEMA_VERSION:
+        kind = "no audit" if version is None else f"version {version}"
+        raise DataError(f"{path}: expected an audit of version {SCHEMA_VERSION}, found {kind}; run audit again")
+    place: list[str | int] = []
+    try:
+        analyses = {}
+        for analysis in every_analysis():  # one that was added after this audit has found nothing in it
+            place = [analysis.key]
+            value = found.get(analysis.key)
+            analyses[analysis.key] = None if value is None else TypeAdapter(analysis.finding).validate_python(value)
+        place = []
+        audit: Audit = TypeAdapter(Audit).validate_python(found | {"analyses": analyses})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, (*place, *first["loc"])))
+        raise DataError(f"{path}: is no audit: {where}: {first['msg'].lower()}; run audit again") from None
+    return audit
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON types; unlike `dataclasses.asdict` it takes any Mapping."""
+    if dataclasses.is_dataclass(value):
+        return _plain(_fields(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _closed(part: Any) -> Any:
+    """The schema with every object holding exactly its properties, whatever defaults they have in Python."""
+    if isinstance(part, list):
+        return [_closed(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {key: _closed(item) for key, item in part.items() if key != "default"}
+    if isinstance(part.get("properties"), dict) and part.get("type") == "object":
+        closed |= {"required": list(part["properties"]), "additionalProperties": False}
+    return closed

@@ -1,0 +1,114 @@
+"""The versions of a protected lake: which are kept, which is live, and going back to one.
+
+A rollback publishes an earlier version again, under a new number: numbers only grow, readers switch in one step, and the next
+protect run compares the source with the restored content and publishes on top. It deletes nothing; the next run does.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pass_core.errors import ConfigError, DataError
+from tasks.production.manifest import Manifest
+from tasks.production.staging import Staging
+from tasks.production.versions import Target
+from tasks.production.writer_lock import read_lease
+from tasks.storage.files import storage_errors
+
+FILE = "versions.jsonl"  # in the private state folder: published files carry no times
+
+
+def note_version(state: Path, manifest: Manifest) -> None:
+    """Notes the time just before a version is published; of several attempts at one version the last counts."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with (state / FILE).open("a") as file:
+        file.write(json.dumps({"version": manifest.version, "published": now}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def list_versions(target: Target) -> list[dict[str, Any]]:
+    """All versions that are kept, the newest first, as plain values; `restores` is the version that a rollback repeats."""
+    current, times, found = target.current(), _times(target.state), []
+    for number, manifest in sorted(target.manifests().items(), reverse=True):
+        receipts = manifest.partitions.values()
+        pins = {name: sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
+        found.append(
+            {
+                "version": number,
+                "live": current is not None and number == current.version,
+                "published": times.get(number),  # UTC; None where the state folder has no record
+                "partitions": len(receipts),
+                "rows": sum(one.rows for one in receipts),
+                **{f"{name}s": values for name, values in pins.items()},
+                "restores": manifest.restores,
+            }
+        )
+    return found
+
+
+def roll_back(target: Target, to: int | None = None) -> Manifest:
+    """Publishes an earlier version again, under the writer lock; the manifest of the new version.
+
+    Args:
+        to: default: the last version before the one whose content is live.
+
+    Raises:
+        ConfigError: no such version is kept, or it is live.
+        DataError: files of the version are missing.
+    """
+    current = target.current()
+    if current is None:
+        raise ConfigError(f"{target.location}: expected a protected lake with versions, found none; check TARGET")
+    with storage_errors(target.state), target.lock() as held:
+        current, kept = target.current() or current, target.manifests()
+        base = kept[_chosen(kept, current, to)]
+        missing = [name for name in base.partitions if not target.has_files(base, name)]
+        if missing:
+            raise DataError(f"version {base.version}: files of {len(missing)} partition(s), such as {missing[0]}, are missing")
+        number = current.version + 1
+        places = dict.fromkeys(base.partitions, target.place(number, held.token)) if target.carries else base.places
+        manifest = dataclasses.replace(base, version=number, token=held.token, places=places, restores=base.version)
+        note_version(target.state, manifest)
+        target.publish(manifest, {}, held, base)
+        return manifest
+
+
+def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int:
+    earlier = sorted(number for number in kept if number != current.version)
+    if to is None:
+        shown = current.restores or current.version
+        to = max((number for number in earlier if number < shown), default=None)
+    if to in earlier:
+        return to
+    found = "the live version" if to == current.version else "none before the live one" if to is None else f"version {to}"
+    choice = f"one of {', '.join(map(str, earlier))} with --to" if earlier else "protect.keep_versions above 1"
+    raise ConfigError(f"rollback: expected {choice}, found {found}; `lake versions` lists what is kept")
+
+
+def status_of(target: Target) -> dict[str, Any]:
+    """The live version, its audit, a run that is writing now, and partitions staged by an unfinished run."""
+    manifest = target.current()
+    return {
+        "live": next((one for one in list_versions(target) if one["live"]), None),
+        "audit": dict(manifest.audit) if manifest else None,
+        "quarantined": sum(one.quarantined for one in manifest.partitions.values()) if manifest else 0,
+        "writer": read_lease(target.state),
+        "staged": Staging(target.state / "staging").count(),
+    }
+
+
+def _times(state: Path) -> dict[int, str]:
+    """Version -> when it was published; a line that was cut off by a crash is skipped."""
+    found: dict[int, str] = {}
+    path = state / FILE
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+            found[int(entry["version"])] = str(entry["published"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found

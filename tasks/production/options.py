@@ -1,0 +1,108 @@
+"""What a protect run is given: the command line fills it, deployments carry it, `execute` reads it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pass_core.errors import ConfigError
+from tasks.config import Config, load_config, parse_overrides
+from tasks.running.step_io import RunKey
+
+
+class ProtectOptions(BaseModel):
+    """The options of a protect run, as plain JSON values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    source: str
+    """The lake to protect: a path or URL."""
+    target: str
+    """Where the protected lake is published: a path or URL."""
+    dataset: str
+    """The section of params.yaml (reader: lake) that names the lake's columns."""
+    method: str = "pass_substitution"
+    """The method whose trained model protects."""
+    models: str = "data"
+    """Root folder of the trained model, its pool and its audit."""
+    params: str = "params.yaml"
+    """The parameter file."""
+    settings: tuple[str, ...] = ()
+    """Overrides of parameters, path=value each."""
+    state: str | None = None
+    """Private folder for staging, receipts and the ledger; default: beside the target."""
+    key_file: str | None = None
+    """File with the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE."""
+    key_block: str | None = None
+    """The Prefect Secret block with the draw key."""
+    workers: int | None = None
+    """Maximum number of partitions processed in parallel; default: one per core."""
+    executor: Literal["local", "ray"] = "local"
+    """Where workers run: processes of this machine, or a Ray cluster."""
+    address: str | None = None
+    """The Ray cluster's head, host:port; default: a cluster for this run."""
+    first: str | None = None
+    """First partition value of a range; default: no lower end."""
+    last: str | None = None
+    """Last partition value of a range; default: no upper end."""
+    backfill: bool = False
+    """Write the plan first, and publish what succeeded when something failed."""
+    new_columns: bool = False
+    """Accept new source columns (never published)."""
+    drop_missing: bool = False
+    """Remove partitions that were deleted from the source."""
+    redraw: str | None = None
+    """Reason for exceeding protect.draws_at_most."""
+    target_format: Literal["parquet", "delta"] | None = None
+    """Format of the target; default: what is there, and Parquet in an empty place."""
+
+    @property
+    def key(self) -> RunKey:
+        """The data set and method."""
+        return RunKey(self.dataset, self.method)
+
+    @property
+    def state_folder(self) -> Path:
+        """The private folder."""
+        return state_of(self.target, self.state)
+
+    @property
+    def is_range(self) -> bool:
+        """Whether only a range of partitions is processed."""
+        return bool(self.first or self.last)
+
+    def covers(self, partition: str) -> bool:
+        """Whether the first value in a partition's name lies in the range, ends included: dates, or numbers of one width."""
+        value = partition.split("/", maxsplit=1)[0].rpartition("=")[2]
+        return (not self.first or value >= self.first) and (not self.last or value <= self.last)
+
+    def load_config(self) -> Config:
+        """The parameters, with the overrides.
+
+        Raises:
+            ConfigError: a parameter is wrong, or a seed is given.
+        """
+        overrides = parse_overrides(list(self.settings))
+        if "seed" in overrides:
+            raise ConfigError("seed: expected none in production, where the secret key decides the draws; remove --set seed")
+        return load_config(Path(self.params).resolve(), overrides).with_names((self.dataset,), (self.method,))
+
+    def absolute(self) -> "ProtectOptions":
+        """The same with absolute paths, for runs that start in another folder."""
+        places = {name: getattr(self, name) for name in ("source", "target", "models", "params", "state", "key_file")}
+        return self.model_copy(update={name: absolute(place) for name, place in places.items() if place})
+
+
+def absolute(place: str) -> str:
+    """A path made absolute; a URL as it is."""
+    return place if "://" in place else str(Path(place).resolve())
+
+
+def state_of(target: str, state: str | Path | None = None) -> Path:
+    """The private folder of a target; beside a local one by default, so that files can be moved between them."""
+    if state:
+        return Path(state).resolve()
+    if "://" in target:
+        raise ConfigError(f"{target}: expected --state, a local folder for staging, receipts and the ledger; found none")
+    path = Path(target).resolve()
+    return path.parent / f".{path.name}.state"

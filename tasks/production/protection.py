@@ -1,0 +1,308 @@
+"""The parts of a protect run; `execute` in run.py calls them in order."""
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pass_core.devices import resolve_device
+from pass_core.errors import AuditFailed, ConfigError, DataError, PassError, StorageError, TransientError
+from tasks.expectations.suites import load_library
+from tasks.production.audit_gate import AuditGate
+from tasks.production.checks import check_partitions
+from tasks.production.crash_points import crash_point
+from tasks.production.draw_ledger import Ledger, refuse_past
+from tasks.production.history import note_version
+from tasks.production.interfaces import Executor, Failure, Gate, GateResult, PinnedColumns, Work
+from tasks.production.job import lake_section, make_job
+from tasks.production.manifest import Manifest, Receipt, to_json
+from tasks.production.open import open_target
+from tasks.production.options import ProtectOptions
+from tasks.production.plan import Plan, audited_rows, make_plan, refuse_missing
+from tasks.production.receipts import Receipts
+from tasks.production.source import LakeSource, check_drift
+from tasks.production.staging import Staged, Staging, joined_sample
+from tasks.production.withdrawal import read_withdrawal
+from tasks.production.worker import THREADS
+from tasks.production.writer_lock import Lease
+from tasks.running.layout import Layout
+from tasks.running.numerics import fingerprint
+from tasks.running.step_io import Reporter
+from tasks.storage.files import is_full, storage_errors
+from tasks.storage.parquet import TableInfo, count_rows, shards
+
+logger = logging.getLogger(__name__)
+
+SPARE = 2  # times the gate's sample is kept, in case other partitions fail
+
+
+class Protection:
+    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage` for each batch, `publish`, `close`."""
+
+    def __init__(
+        self, options: ProtectOptions, executor: Executor, progress: Reporter, *, draw_key: bytes, gate: Gate | None
+    ) -> None:
+        """Opens and checks everything, and writes nothing; `gate` replaces the audit of params.yaml."""
+        self.options, self._executor, self._progress, self.state = options, executor, progress, options.state_folder
+        self.config = config = options.load_config()
+        self.target = open_target(options.target, self.state, options.target_format)
+        if self.target.plain_lists and getattr(config.dataset[options.dataset], "payload_is_path", False):
+            raise ConfigError(
+                f"{options.target}: expected parquet, since a Delta table cannot hold the files of a column of paths"
+            )
+        layout = Layout(Path(options.models))
+        self._gate = gate or AuditGate(config.audit, config.seed, config.compute.threads, layout, options.key)
+        self._source = LakeSource(lake_section(config, options, layout))
+        self._manifest = before = self.target.current()
+        columns = PinnedColumns(
+            before.schema if before else self._source.schema, before.added if before else {}, options.new_columns
+        )
+        check_drift(options.source, columns, self._source.schema)
+        self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
+        self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
+        self.job = make_job(options, config, self._source, columns, plain_lists=self.target.plain_lists, draw_key=draw_key)
+        self._staging = Staging(self.job.staging)
+        self._withdrawal = read_withdrawal(self.job.pool)
+        self._rows: dict[str, int] = {}
+        self._done: list[int] = []  # rows of partitions that are staged
+        self._started = time.monotonic()
+        self.failures: list[Failure] = []
+
+    def plan(self) -> Plan:
+        """What needs work and why."""
+        chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
+        manifest = self._manifest
+
+        def holds(name: str) -> bool:
+            return manifest is not None and self.target.holds(manifest, name)
+
+        plan = make_plan(chosen, manifest, self.job.pins, holds, self._still_good)
+        return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
+
+    @contextlib.contextmanager
+    def open(self, plan: Plan) -> Iterator[Lease]:
+        """Rejects what must be rejected before work starts, takes the lock, starts or resumes staging."""
+        refuse_missing(plan, self.options.drop_missing)
+        limit = self.config.protect.draws_at_most
+        refuse_past(limit, {p.partition.name: p.redraws for p in plan.work}, self.options.redraw)
+        with self._room_made(), storage_errors(self.state), self.target.lock() as held:
+            crash_point("locked")
+            now = self.target.current()
+            if (now.version if now else 0) != (self._manifest.version if self._manifest else 0):
+                raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
+            self._staging.pin(self.job.pins, self._numerics)
+            crash_point("pinned")
+            self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
+            threading.Thread(target=load_library, daemon=True).start()  # takes seconds, while the workers work
+            yield held
+
+    @contextlib.contextmanager
+    def _room_made(self) -> Iterator[None]:
+        """Clears staging when the disk is full."""
+        try:
+            yield
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            self.close()
+            self._staging.clear()
+            raise StorageError(f"{error}. Staging was cleared; the published versions stay") from error.__cause__
+
+    def idle(self, plan: Plan) -> bool:
+        """Whether there is nothing to do; then also removes what a run left that was killed after it had published."""
+        refuse_missing(plan, self.options.drop_missing)
+        if plan.work or plan.missing:
+            return False
+        if not self.options.is_range and self._staging.folder.exists():
+            with contextlib.suppress(StorageError), self.target.lock():
+                self._finish()
+        return True
+
+    def close(self) -> None:
+        """Ends the workers; staged partitions stay."""
+        self._executor.close()
+
+    def work(self, plan: Plan) -> list[Work]:
+        """The partitions that are not staged yet, each with its share of the gate's sample."""
+        for planned in plan.work:
+            try:
+                self._rows[planned.partition.name] = self._source.count_rows(planned.partition)
+            except DataError as error:
+                self.failures.append(Failure(planned.partition.name, str(error), transient=False))
+        shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
+        staged = self._staged(plan)
+        todo = []
+        for planned in (p for p in plan.work if p.partition.name in self._rows):
+            name = planned.partition.name
+            done = staged.get(name)
+            if done and done.receipt.sampled >= shares[name]:
+                self._done.append(done.receipt.rows)
+            else:
+                self._staging.forget(name)
+                todo.append(Work(planned.partition, shares[name]))
+        self._check_room(todo)
+        self._report()
+        return todo
+
+    def stage(self, work: Sequence[Work]) -> None:
+        """Protects partitions that are not staged yet, with one retry after a transient failure; notes those that failed.
+
+        Raises:
+            StorageError: the disk is full; staging was cleared.
+        """
+        failures = self._attempt(work)
+        again = {failure.partition for failure in failures if failure.transient}
+        still = self._attempt([one for one in work if one.partition.name in again]) if again else []
+        for failure in [*(failure for failure in failures if not failure.transient), *still]:
+            logger.warning("%s: %s", failure.partition, failure.message)
+            self.failures.append(failure)
+
+    def _attempt(self, work: Sequence[Work]) -> list[Failure]:
+        failures, staged = [], self._staging.finished()
+        for outcome in self._executor.protect(self.job, [one for one in work if one.partition.name not in staged]):
+            if isinstance(outcome, Receipt):
+                self._done.append(outcome.rows)
+                self._report()
+            elif outcome.full:
+                raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            else:
+                failures.append(outcome)
+        return failures
+
+    def publish(self, plan: Plan, held: Lease) -> Manifest:
+        """Checks, audits, counts and publishes what is staged; then deletes old versions.
+
+        Raises:
+            AuditFailed: the gate did not pass; nothing is published.
+            ConfigError: records would be drawn too often.
+        """
+        if not self.options.backfill:
+            self.raise_failures("nothing was published, the others are staged")
+        staged = self._topped_up(plan)
+        if not staged and not plan.missing:
+            raise DataError("expected partitions to publish, found none: every partition failed")
+        crash_point("all staged")
+        self._check(staged)
+        crash_point("checked")
+        result = self._audit(staged)
+        crash_point("audited")
+        receipts = self._count(staged)
+        version = (self._manifest.version if self._manifest else 0) + 1
+        if staged:
+            hashes = [one.hashes() for one in staged.values()]
+            self._ledger.record(self.job.pins.draw, version, hashes, self.options.redraw)
+        crash_point("ledger written")
+        manifest = self._next(plan, receipts, version, held, result)
+        note_version(self.state, manifest)
+        self.target.publish(manifest, {name: one.data for name, one in staged.items()}, held, self._manifest)
+        self._finish()
+        crash_point("staging cleared")
+        return manifest
+
+    def _finish(self) -> None:
+        self.target.retire(self.config.protect.keep_versions)
+        self._staging.clear()
+
+    def _staged(self, plan: Plan) -> dict[str, Staged]:
+        wanted = {p.partition.name: p.partition.digest for p in plan.work}
+        return {n: one for n, one in self._staging.finished().items() if wanted.get(n) == one.receipt.input_digest}
+
+    def _still_good(self, receipt: Receipt) -> bool:
+        """Whether a partition may stay as it is: it was made before donors were withdrawn, and shows none of them."""
+        left = self._withdrawal
+        if left is None or set(receipt.pins.changes(self.job.pins)) - {"model", "pool"}:
+            return False
+        if receipt.pins.pool != left.pool or receipt.pins.model not in left.models:
+            return False
+        return not self._receipts.donors(receipt)[list(left.donors)].any()
+
+    def _check_room(self, todo: Sequence[Work]) -> None:
+        """Checks the free space before hours of work, not after them."""
+        files = shards(self.job.pool)
+        size = sum(file.stat().st_size for file in files) / max(1, sum(map(count_rows, files)))
+        needed = int(size * sum(self._rows[work.partition.name] for work in todo))
+        free = self.target.free_bytes()
+        if free is not None and free < needed:
+            raise StorageError(
+                f"{self.state}: expected about {needed // 2**20} MB of free space for the new version, found "
+                f"{free // 2**20} MB: free some, then run again"
+            )
+
+    def raise_failures(self, consequence: str) -> None:
+        """Reports partitions that failed, also after the others were published."""
+        if self.failures:
+            first = self.failures[0]
+            kind: type[PassError] = TransientError if all(failure.transient for failure in self.failures) else DataError
+            raise kind(f"{len(self.failures)} partition(s) failed, {consequence}; the first: {first.partition}: {first.message}")
+
+    def _check(self, staged: Mapping[str, Staged]) -> None:
+        if staged:
+            expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
+            schemas = {name: one.columns() for name, one in staged.items()}
+            receipts = {name: one.receipt for name, one in staged.items()}
+            docs = self.state / "docs"
+            name = f"protected lake {self.job.dataset} {self.job.method}"
+            check_partitions(name, receipts, schemas, expected=expected, docs=docs)
+
+    def _topped_up(self, plan: Plan) -> dict[str, Staged]:
+        """The staged partitions; with larger samples where others failed and their share of the sample is missing."""
+        staged = self._staged(plan)
+        shares = self._shares(staged)
+        short = {name for name, one in staged.items() if one.receipt.sampled < shares[name]}
+        for name in short:
+            self._staging.forget(name)
+        self.stage([Work(p.partition, shares[p.partition.name]) for p in plan.work if p.partition.name in short])
+        return self._staged(plan) if short else staged
+
+    def _shares(self, staged: Mapping[str, Staged]) -> dict[str, int]:
+        return audited_rows({name: one.receipt.rows for name, one in staged.items()}, self.config.protect.audit_records)
+
+    def _audit(self, staged: Mapping[str, Staged]) -> GateResult:
+        if not staged:
+            return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
+        attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
+        shares = self._shares(staged)
+        sample = joined_sample(staged, shares, attributes)
+        result = self._gate.judge(sample, self.job)
+        if result.verdict != "pass":
+            raise AuditFailed(f"the audit before publishing failed, and nothing was published: {'; '.join(result.reasons)}")
+        return result
+
+    def _count(self, staged: Mapping[str, Staged]) -> dict[str, Receipt]:
+        """Receipts with the number of draws; rejects records that were drawn too often."""
+        draws = {name: self._ledger.draws(one.hashes(), self.job.pins.draw) for name, one in staged.items()}
+        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
+        receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
+        for name, receipt in receipts.items():
+            self._receipts.save(receipt, staged[name].donors())
+        return receipts
+
+    def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Lease, result: GateResult) -> Manifest:
+        before = self._manifest
+        gone = plan.missing if self.options.drop_missing else ()
+        kept = {name: receipt for name, receipt in (before.partitions if before else {}).items() if name not in gone}
+        partitions = dict(sorted({**kept, **receipts}.items()))
+        places = dict.fromkeys(partitions, self.target.place(version, held.token))
+        if before and not self.target.carries:
+            places |= {name: before.places[name] for name in kept if name not in receipts}
+        pinned = self.job.columns
+        return Manifest(
+            version=version,
+            token=held.token,
+            numerics=self._numerics,
+            schema=pinned.schema,
+            added={**pinned.added, **{n: kind for n, kind in self._source.schema.items() if n not in pinned.schema}},
+            partitions=partitions,
+            places=places,
+            audit=to_json(result),
+        )
+
+    def _report(self) -> None:
+        rows, seconds = sum(self._done), max(1e-9, time.monotonic() - self._started)
+        note = f"{len(self._done)} of {len(self._rows)} partitions, {rows / seconds:,.0f} rows/s"
+        self._progress(f"protect {self.options.key}", rows, max(1, sum(self._rows.values())), note)

@@ -1,0 +1,75 @@
+"""The keyed choices of a release: donors, order and file names.
+
+The experiment and production use the same code; a split of the experiment is a partition. Every choice is a function of the
+secret key and of names, so that a retry, another order of the input or another number of workers changes nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pass_core.channel.draws import WordArray, keyed_words
+from pass_core.channel.pool import Forbidden
+from pass_core.channel.substitution import Channel, Exclusion, draw_donors, exclusion_among
+from pass_core.data import FloatArray, IntArray
+from tasks.running.step_io import RunKey
+from tasks.storage.parquet import PERSON, RECORD_ID, FeatureTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRelease:
+    """The choices of one data set's release with one model under one key."""
+
+    run: RunKey
+    model: str  # digest
+    forbid: Forbidden
+    key: bytes = field(repr=False)
+
+    def donors(
+        self,
+        channel: Channel,
+        features: FloatArray,
+        record_ids: Sequence[str],
+        finished: Callable[[int], None] = lambda _: None,
+    ) -> IntArray:
+        """The donor of every record; calls `finished` with the number of records that are done."""
+        scope = draw_scope(self.run, self.model, self.forbid)
+        return draw_donors(channel, features, record_ids, key=self.key, scope=scope, finished=finished)
+
+    def order_words(self, partition: str, record_ids: Sequence[str]) -> WordArray:
+        """A word per record; a partition is released in the order of these words, which only the key's holder can undo.
+
+        It depends on the method and the rule, too: two releases in one order would be two draws of the same records side by side.
+        """
+        rule = () if self.forbid == "none" else (self.forbid,)
+        scope = (self.run.dataset, str(self.run.method), self.model, partition, *rule)
+        return keyed_words(self.key, "order", scope, record_ids)
+
+    def file_names(self, parts: Sequence[str]) -> list[str]:
+        """Names of Parquet files that say nothing about their content."""
+        words = keyed_words(self.key, "file name", (self.run.dataset, self.model), parts)
+        return [f"part-{word:016x}.parquet" for word in words.tolist()]
+
+    def payload_words(self, partition: str, donor_ids: Sequence[str]) -> WordArray:
+        """A word per donor and partition to name payload files by; only the key's holder can find the donor by it."""
+        return keyed_words(self.key, "payload file", (self.run.dataset, self.model, partition), donor_ids)
+
+
+def draw_scope(run: RunKey, model: str, forbid: Forbidden) -> tuple[str, ...]:
+    """What the draw of a record depends on beside the secret key and the record's id."""
+    return (run.dataset, model, *(() if forbid == "none" else (forbid,)))
+
+
+def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid: Forbidden) -> Exclusion | None:
+    """The donors that a rule excludes for these records; None when it excludes none."""
+    if forbid == "none":
+        return None
+    names = features.record_ids if forbid == "self" else features.persons
+    return exclusion_among([names[row] for row in rows], donor_units(pool, forbid))
+
+
+def donor_units(pool: pa.Table, forbid: Forbidden) -> list[str]:
+    """The donors' names that a rule compares with the records': ids or persons."""
+    units: list[str] = pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist()
+    return units
