@@ -53,9 +53,13 @@ def make_subject(n: int, donors: int) -> Subject:
     channel = SubstitutionChannel(encoder, torch.randn(donors, WIDTH, generator=generator), 0.01)
     train, test = part(max(n // 5, donors), "train"), part(n, "test")
     test = dataclasses.replace(test, persons=test.persons + len(train), blocks=test.blocks + len(train))
-    law = channel_law(channel, train.records.features, train.records.labels, ATTRIBUTES, stream(1, "draws"), DEPTH.fresh_draws)
+    law = channel_law(
+        channel, train.records.features, train.records.labels, ATTRIBUTES, rng=stream(1, "draws"), n_draws=DEPTH.fresh_draws
+    )
     donor_features: FloatArray = train.records.features[:donors]
-    drawn = channel_law(channel, test.records.features, test.records.labels, ATTRIBUTES, stream(1, "release"), 1).draws[0]
+    drawn = channel_law(
+        channel, test.records.features, test.records.labels, ATTRIBUTES, rng=stream(1, "release"), n_draws=1
+    ).draws[0]
     substitution = Substitution(
         lambda _split, _rows: channel, donor_features, np.arange(donors), np.arange(donors), law, drawn, law.draws[0]
     )
@@ -74,7 +78,7 @@ def exactly(subject: Subject, attacked: tuple[Attacked, ...]) -> None:
     """All that is computed from P(x'|x), the law of the training records included."""
     train, substitution = subject.train.records, subject.substitution
     channel = substitution.channel("train", np.arange(len(train)))
-    channel_law(channel, train.features, train.labels, ATTRIBUTES, rng_for("law again"))
+    channel_law(channel, train.features, train.labels, ATTRIBUTES, rng=rng_for("law again"))
     passed = pass_exactly(subject, substitution, DEPTH, rng_for)
     for one in attacked:
         exact_findings(subject, substitution, passed, one, DEPTH, rng_for)

@@ -8,8 +8,7 @@ from pass_core.errors import ConfigError, StageFailed, TransientError
 from tasks.__main__ import EXIT_TRANSIENT
 from tasks.config import Config
 from tasks.registry import is_generated
-from tasks.running.layout import layout_at
-from tasks.running.ownership import owned_by_dvc
+from tasks.running.layout import layout_at, owned_by_dvc
 from tasks.running.step import Step, StepReport, run_step
 from tasks.running.step_io import Reporter, RunKey
 
@@ -40,7 +39,7 @@ class InProcessEngine:
 
     def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
         layout = layout_at(self.root, raw_data_from_environment=not is_generated(key.dataset))
-        return run_step(step, key, self._config, layout, "in-process", progress, self._project)
+        return run_step(step, key, self._config, layout, "in-process", progress=progress, store=self._project)
 
 
 class DvcEngine:

@@ -69,7 +69,9 @@ def pass_exactly(subject: Subject, substitution: Substitution, depth: Depth, rng
         joint = substitution.train_law.joint[attribute.name]
         readouts[f"inferred {attribute.name}"] = np.ascontiguousarray(posterior(joint).T)
         readouts[f"rare {attribute.name}"] = rare_donors(joint)[:, None]
-    law = channel_law(channel, test.records.features, test.records.labels, subject.attributes, rng_for("law"), 0, readouts)
+    law = channel_law(
+        channel, test.records.features, test.records.labels, subject.attributes, rng=rng_for("law"), n_draws=0, readouts=readouts
+    )
     records = np.arange(len(test))
     hits = {name: law.readouts[f"rule {name}"][records, subject.labels("test", name)] for name in rules}
     known_hits = {}
@@ -131,7 +133,9 @@ def information(
     # What an attacker knows anyway is given; what the release itself carries may tell by its values alone, and is not.
     kept = useful if side is None or released else [*useful, side]
     units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
-    whole, each = compare_with_null(passed.sums, labels, units, rng, depth.permutations, side, released)
+    whole, each = compare_with_null(
+        passed.sums, labels, units, rng, permutations=depth.permutations, known=side, released=released
+    )
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
 
 

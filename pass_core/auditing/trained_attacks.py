@@ -56,13 +56,15 @@ def attack_attribute(
             f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer: "
             "nothing can be told apart; drop the attribute or split otherwise"
         )
-    originals = AttackTask(lambda _: subject.train.records.features, train_labels, attribute.n_classes)
+    originals = AttackTask(
+        released_train=lambda _: subject.train.records.features, train_labels=train_labels, n_classes=attribute.n_classes
+    )
     released = AttackTask(
-        subject.released_train,
-        train_labels,
-        attribute.n_classes,
-        subject.train.records.features,
-        _donor_table(subject, attribute),
+        released_train=subject.released_train,
+        train_labels=train_labels,
+        n_classes=attribute.n_classes,
+        original_train=subject.train.records.features,
+        donors=_donor_table(subject, attribute),
     )
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
-from pass_core.methods._noise import NoiseMethod, ValueRange, check_epsilon, laplace
+from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class LaplaceConfig:
     epsilon: float = 10.0
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        check_range(self, "epsilon", above=0)
 
 
 class Laplace(NoiseMethod[LaplaceConfig]):

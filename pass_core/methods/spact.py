@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.checks import check_range
 from pass_core.data import Attribute, Records, Role
-from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.contrastive import nt_xent
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
@@ -23,17 +23,15 @@ MASKED, NOISE = 0.25, 0.1  # of vectors and windows: share of entries or time po
 
 @dataclass(frozen=True, slots=True)
 class SpactConfig(GameConfig):
-    """How sharply views are told apart, and what their likeness weighs."""
+    """How sharply views are distinguished, and the weight of their similarity."""
 
     contrast_temperature: float = 0.1
     contrast_weight: float = 1.0
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.contrast_temperature <= 0:
-            raise ConfigError(f"contrast_temperature: expected above 0, found {self.contrast_temperature}")
-        if self.contrast_weight < 0:
-            raise ConfigError(f"contrast_weight: expected 0 or more, found {self.contrast_weight}")
+        check_range(self, "contrast_temperature", above=0)
+        check_range(self, "contrast_weight", at_least=0)
 
 
 class Spact(AdversarialMethod[SpactConfig]):
@@ -52,8 +50,8 @@ class Spact(AdversarialMethod[SpactConfig]):
             first, second = _released_views(move)
         return {"contrast": _likeness(move, first, second, config)}
 
-    def objective(self, data: Records, setting: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
-        del data, setting
+    def objective(self, data: Records, context: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
+        del data, context
 
         def terms(move: Move) -> dict[str, Tensor]:
             likeness = _likeness(move, *_released_views(move), config)

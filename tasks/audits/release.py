@@ -67,7 +67,7 @@ def make_subject(
             return found
 
         whole = channel("train", np.arange(len(train)))
-        law = channel_law(whole, train.features, train.labels, attributes, io.rng("release"), draws)
+        law = channel_law(whole, train.features, train.labels, attributes, rng=io.rng("release"), n_draws=draws)
         substitution = Substitution(
             channel,
             donor_features,

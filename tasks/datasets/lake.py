@@ -40,7 +40,13 @@ class Lake:
             classes = {name: config.classes.get(name) or _found_classes(lake, name) for name in config.columns()}
             rows = lake.table.count_rows()
         flags = {} if lake.version is None else {"delta version": lake.version}
-        return Reading(payload, classes, _Lake(lake, payload, classes).batches(quarantine), rows, flags)
+        return Reading(
+            payload=payload,
+            classes=classes,
+            batches=_Lake(lake, payload, classes).batches(quarantine),
+            expected=rows,
+            flags=flags,
+        )
 
 
 def _check_columns(lake: OpenLake) -> None:

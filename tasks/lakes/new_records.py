@@ -124,4 +124,6 @@ def _table(features: FloatArray, told: Mapping[str, list[str]], config: LakeConf
     blocks = told.get(str(config.block), persons)
     _, indices = np.unique(np.array(blocks), return_inverse=True)
     none: IntArray = np.zeros(len(features), dtype=np.int64)
-    return FeatureTable(Records(features, {}), tuple(ids), none, tuple(persons), indices.astype(np.int64))
+    return FeatureTable(
+        records=Records(features, {}), record_ids=tuple(ids), splits=none, persons=tuple(persons), blocks=indices.astype(np.int64)
+    )

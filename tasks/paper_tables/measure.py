@@ -36,7 +36,7 @@ class Released:
     test_joint: Mapping[str, DoubleArray] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeScores:
     """Accuracies of one attribute on test records, as fractions."""
 
@@ -54,7 +54,9 @@ def learn_control(
     train: Records, attribute: Attribute, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch
 ) -> NetworkAdversary:
     """The paper's classifier, of original records."""
-    task = AttackTask(lambda _: train.features, train.labels[attribute.name], attribute.n_classes)
+    task = AttackTask(
+        released_train=lambda _: train.features, train_labels=train.labels[attribute.name], n_classes=attribute.n_classes
+    )
     return ATTACK.learn(task, config, rng, on_epoch)
 
 
@@ -63,15 +65,18 @@ def learn_probe(
     labels: IntArray,
     n_classes: int,
     control: NetworkAdversary,
+    *,
     config: NetworkConfig,
     rng: np.random.Generator,
     on_epoch: OnEpoch,
 ) -> NetworkAdversary:
     """The probing attack: the paper's classifier, of released records; from scratch or from where originals led it."""
     if config.start == "scratch":
-        return ATTACK.learn(AttackTask(released.train, labels, n_classes), config, rng, on_epoch)
+        return ATTACK.learn(
+            AttackTask(released_train=released.train, train_labels=labels, n_classes=n_classes), config, rng, on_epoch
+        )
     network = copy.deepcopy(control.network)
-    train_classifier(network, released.train, labels, config, torch_generator(rng), on_epoch)
+    train_classifier(network, released.train, labels, config, generator=torch_generator(rng), on_epoch=on_epoch)
     return NetworkAdversary(network)
 
 
@@ -81,7 +86,7 @@ def release(fitted: Fitted, split: Split, draws: int, seed: int, donor_features:
         test = fitted.transform(split.test.features, stream(seed, "release", "test"))
         return Released(lambda k: fitted.transform(split.train.features, stream(seed, "release", str(k % draws))), test)
     train_law, test_law = (
-        channel_law(fitted.channel, part.features, part.labels, split.attributes, stream(seed, "release", name), n)
+        channel_law(fitted.channel, part.features, part.labels, split.attributes, rng=stream(seed, "release", name), n_draws=n)
         for part, name, n in ((split.train, "train", draws), (split.test, "test", 1))
     )
     return Released(
@@ -97,6 +102,7 @@ def measure(
     released: Released,
     split: Split,
     controls: Mapping[str, NetworkAdversary],
+    *,
     config: ProbeConfig,
     seed: int,
     on_epoch: Callable[[str], OnEpoch],
@@ -109,7 +115,7 @@ def measure(
         train_labels, labels = split.train.labels[name], split.test.labels[name]
         control = controls[name]
         rng = stream(seed, "probe", name)
-        probe = learn_probe(released, train_labels, attribute.n_classes, control, config, rng, on_epoch(name))
+        probe = learn_probe(released, train_labels, attribute.n_classes, control, config=config, rng=rng, on_epoch=on_epoch(name))
         hits = hits_of(probe.probabilities(released.test), labels)
         adversary = own.get(name)
         found[name] = AttributeScores(

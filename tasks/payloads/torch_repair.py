@@ -18,7 +18,7 @@ _kept_alive: list[torch.library.Library] = []  # a collected Library takes its o
 
 
 def repair() -> dict[str, str]:
-    """Imports both packages, repairing what must be; says per package whether it was healthy or repaired."""
+    """Imports both packages, repaired where needed; returns per package whether it was healthy or repaired."""
     return {
         "torchvision": _import_or_repair("torchvision", RuntimeError, _define_torchvision_operators),
         "torchaudio": _import_or_repair("torchaudio", OSError, _stub_torchaudio_extension),

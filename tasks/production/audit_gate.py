@@ -112,7 +112,9 @@ def make_subject(sample: Sample, protector: Protector, job: Job, draws: int, rng
     def channel_for(split: Split, chosen: IntArray) -> Channel:
         return _channel(protector, sample.units[rows[split][chosen]], job)
 
-    law = channel_law(channel_for("train", np.arange(len(train))), train.features, train.labels, attributes, rng, draws)
+    law = channel_law(
+        channel_for("train", np.arange(len(train))), train.features, train.labels, attributes, rng=rng, n_draws=draws
+    )
     donor_features = array_of(protector.pool, FEATURES, protector.info.feature_shape)
     strangers = np.arange(len(donor_features)) + int(sample.persons.max()) + 1  # nobody asks whether a donor is in the sample
     drawn = {split: sample.donors[rows[split]] for split in ("train", "test")}

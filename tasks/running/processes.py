@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from pass_core.errors import MethodError, PassError
-from pass_core.training.context import tell_nobody
+from pass_core.training.context import ignore_epoch
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.parallel import World
 from tasks.running.numerics import fixed_numerics
@@ -86,7 +86,7 @@ def _rank(work: Work, world: World, threads: int, rendezvous: Path, level: int, 
             distributed.init_process_group(
                 backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
             )
-            work(world, pipe.send if first else tell_nobody)
+            work(world, pipe.send if first else ignore_epoch)
             distributed.destroy_process_group()
     except PassError as error:
         pipe.send(error)

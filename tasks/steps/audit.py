@@ -62,7 +62,9 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     write_json(io.outputs["metrics"], rounded(_flat_metrics(findings)))
     _write_tables(findings, io)
     metrics = {"mnag": findings.mnag.value} | {f"nag_{_metric_name(row.name)}": row.nag.value for row in findings.attributes}
-    return StepResult({"records": len(subject.test), "attacks": len(config.attacks)}, metrics, verdict=findings.verdict)
+    return StepResult(
+        counts={"records": len(subject.test), "attacks": len(config.attacks)}, metrics=metrics, verdict=findings.verdict
+    )
 
 
 def named_attacks(config: AuditConfig) -> tuple[NamedAttack, ...]:

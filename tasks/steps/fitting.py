@@ -67,7 +67,9 @@ class Fitting:
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
         setting, rng = dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion), self.io.rng("fit")
         whole = dataclasses.replace(run, held_out=held_out)
-        return self.method.fit(features.subset(rows), setting, self.config, self.training, rng, whole)
+        return self.method.fit(
+            features.subset(rows), context=setting, config=self.config, training=self.training, rng=rng, run=whole
+        )
 
     @property
     def method(self) -> Method:

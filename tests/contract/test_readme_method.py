@@ -46,7 +46,14 @@ def test_readme_method_fits_transforms_and_is_restored() -> None:
     x = stream(1, "x").normal(0, [1, 3], (500, 2)).astype(np.float32)
     data = Records(x, {})
     setting = ReleaseContext((), data, torch.device("cpu"))
-    fitted = method.fit(data, setting, method.config_type(2.0), TrainConfig(1, 10), stream(1, "fit"), TrainingContext())
+    fitted = method.fit(
+        data,
+        context=setting,
+        config=method.config_type(2.0),
+        training=TrainConfig(1, 10),
+        rng=stream(1, "fit"),
+        run=TrainingContext(),
+    )
     released = fitted.transform(x, stream(2, "t"))
     assert released.dtype == np.float32
     assert (released - x).std(axis=0) == pytest.approx([2, 6], rel=0.1)

@@ -59,7 +59,9 @@ def subject_of(
     def channel(split: Split, rows: IntArray) -> Channel:
         return channels[split]
 
-    law = channel_law(channels["train"], train.records.features, train.records.labels, attributes, stream(seed, "law"), n_draws=1)
+    law = channel_law(
+        channels["train"], train.records.features, train.records.labels, attributes, rng=stream(seed, "law"), n_draws=1
+    )
     drawn = inverse_cdf(tables[1], uniform_words(stream(seed, "drawn"), len(test)))
     donor_features = row_numbers(pool)
     substitution = Substitution(
@@ -115,7 +117,9 @@ def subject_of_kinds(
     train, test = (replace(part, records=own) for part, own in zip(parts, records, strict=True))
     donors = readable(donor_labels, donor_kinds, stream(seed, "donors"))
     laws = [
-        channel_law(channel, part.records.features, part.records.labels, attributes, stream(seed, "draws", name), draws)
+        channel_law(
+            channel, part.records.features, part.records.labels, attributes, rng=stream(seed, "draws", name), n_draws=draws
+        )
         for name, part, draws in (("train", train, 2), ("test", test, 1))
     ]
     nobody = np.full(len(donors), -1)

@@ -200,7 +200,7 @@ def test_private_gradient_moves_the_generator_alone() -> None:
     released = torch.tensor(RELEASED, requires_grad=True)
     labels = {"s": torch.tensor(S_LABELS)}
     with players.against_the_generator():
-        move = Move.make(players, torch.tensor(ORIGINAL), released, labels, torch.Generator(), 0)
+        move = Move.make(players, torch.tensor(ORIGINAL), released, labels, random=torch.Generator(), epoch=0)
     move.private_losses()["s"].backward()
     assert released.grad is not None
     assert released.grad.abs().sum() > 0
