@@ -7,7 +7,7 @@ python benchmarks/frontier.py show results.csv [--plot frontier.svg]
 
 DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extracted. NAG is the exact attacker's: the best rule
 donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
-I(X';S) on test records stands beside its null, the private classes dealt out anew over persons, or over recordings where the
+I(X';S) on test records is printed beside its null, the private classes permuted over persons, or over recordings where the
 class is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that
 name a person.
 """
@@ -61,7 +61,7 @@ class Case:
 
 
 def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any, Any, TrainConfig]]:
-    """(label, method, its config, training) of every point that a name stands for."""
+    """(label, method, its config, training) of each point that a name denotes."""
     epochs = arguments.epochs
     if name == "paper":
         training = TrainConfig(epochs, arguments.batch, arguments.rate, validation_share=0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import BLOCK_ROWS, Channel, Exclusion, draw_substitutes
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
@@ -25,6 +25,13 @@ class ReleaseContext:
     pool: Records
     device: torch.device
     exclusion: Exclusion | None = None  # in training: donors that its records may not get at release
+
+    def private_and_useful(self) -> tuple[tuple[Attribute, ...], tuple[Attribute, ...]]:
+        """The attributes of both roles; raises MethodError when either has none."""
+        private, useful = with_role(self.attributes, "private"), with_role(self.attributes, "useful")
+        if not private or not useful:
+            raise MethodError("expected at least one private and one useful attribute; see the data set's section")
+        return private, useful
 
     def check_pool(self, n_donors: int) -> None:
         """Raises MethodError when a model was trained for a pool of another size."""

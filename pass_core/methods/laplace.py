@@ -1,4 +1,4 @@
-"""The Laplace mechanism: noise on every value, of a scale that makes any two values hard to tell apart."""
+"""The Laplace mechanism: noise on each value, scaled so that any two values are hard to distinguish."""
 
 from dataclasses import dataclass
 from typing import ClassVar

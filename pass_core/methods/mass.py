@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pass_core.channel.joint_law import entropy
 from pass_core.checks import check_range
 from pass_core.data import Attribute, IntArray, Records, combinations, with_role
 from pass_core.errors import MethodError
-from pass_core.methods.adversarial.contrastive import info_nce
 from pass_core.methods.adversarial.generators import Classifier
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, Players, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -34,6 +35,13 @@ class MassConfig(GameConfig):
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
         check_range(self, "private_information", "slack", "contrast_weight", at_least=0)
         check_range(self, "contrast_temperature", above=0)
+
+
+def info_nce(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """InfoNCE of two views, (batch, dim) each, of the same records; negatives are the other view's, both directions averaged."""
+    similar = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / temperature  # (batch, batch)
+    own = torch.arange(len(first), device=first.device)
+    return (F.cross_entropy(similar, own) + F.cross_entropy(similar.T, own)) / 2
 
 
 def beyond(value: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pass_core.channel.joint_law import entropy
 from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.checks import check_range
-from pass_core.data import Attribute, IntArray, Records, combinations, one_hot, with_role
+from pass_core.data import Attribute, IntArray, Records, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
 from pass_core.methods.base import FittedChannel, ReleaseContext
@@ -106,9 +106,7 @@ class PassSubstitution:
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
         """
-        private, useful = with_role(context.attributes, "private"), with_role(context.attributes, "useful")
-        if not private or not useful:
-            raise MethodError("PASS: expected at least one private and one useful attribute; see the data set's section")
+        private, useful = context.private_and_useful()
         if config.joint_private:
             data, private = _joined(data, private)
         weights = config.weights(len(private), len(useful))
@@ -136,7 +134,7 @@ class PassSubstitution:
             bound = {"bound": total.detach() + constant} if weights.bounded else {}
             return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
 
-        # Judged by eq. 1: a teacher's weights say how to get there, not what is wanted.
+        # Judged by eq. 1: a teacher's weights define the way, not the goal.
         judged = preset_weights("paper", len(private), len(useful)) if teacher else weights
 
         def figures() -> dict[str, float]:

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from pass_core.checks import check_range
 from pass_core.data import Attribute, Records, Role
-from pass_core.methods.adversarial.contrastive import nt_xent
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -58,6 +57,14 @@ class Spact(AdversarialMethod[SpactConfig]):
             return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
 
         return terms
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """NT-Xent of two views, (batch, dim) each: negatives are all other vectors of both views."""
+    both = F.normalize(torch.cat([first, second]), dim=1)  # (2 batch, dim)
+    similar = both @ both.T / temperature
+    similar = similar.masked_fill(torch.eye(len(both), dtype=torch.bool, device=both.device), -torch.inf)
+    return F.cross_entropy(similar, torch.arange(len(both), device=both.device).roll(len(first)))
 
 
 def _likeness(move: Move, first: Tensor, second: Tensor, config: SpactConfig) -> Tensor:

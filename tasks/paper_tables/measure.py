@@ -1,4 +1,4 @@
-"""What a fitted protector lets an attacker tell, attribute by attribute: accuracies, from which tables compute NAG."""
+"""An attacker's accuracies on a fitted protector's release, per attribute, from which tables compute NAG."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What leaves: `train(draw)` is one of `draws` releases of the training records; joint laws where donors are drawn."""
+    """Released records: `train(draw)` is one of `draws` releases of the training records; joint laws where donors are drawn."""
 
     train: Callable[[int], FloatArray]
     test: FloatArray
@@ -42,10 +42,10 @@ class AttributeScores:
 
     guess: float  # the training set's commonest class
     unprotected: float  # classifier of originals, on originals
-    attacker: float  # trained on what is released
+    attacker: float  # trained on released records
     balanced: float  # the attacker's, mean over classes
-    unfinetuned: float  # classifier of originals, on what is released
-    protector: float | None  # whom the protector was trained against; None where there is nobody
+    unfinetuned: float  # classifier of originals, on released records
+    protector: float | None  # of the protector's own adversary; None where it has none
     exact: float | None  # best rule donor -> class, learnt on training records; None where nothing is drawn from a pool
     information: float | None  # I(X';A) on training records, nats
 
@@ -70,7 +70,7 @@ def learn_probe(
     rng: np.random.Generator,
     on_epoch: OnEpoch,
 ) -> NetworkAdversary:
-    """The probing attack: the paper's classifier, of released records; from scratch or from where originals led it."""
+    """The probing attack: the paper's classifier, of released records; from scratch or from the classifier of originals."""
     if config.start == "scratch":
         return ATTACK.learn(
             AttackTask(released_train=released.train, train_labels=labels, n_classes=n_classes), config, rng, on_epoch
@@ -132,7 +132,7 @@ def measure(
 
 
 def exact_accuracy(released: Released, name: str) -> float | None:
-    """Accuracy of the attacker nobody beats, where donors are drawn."""
+    """Accuracy of the exact attacker, where donors are drawn."""
     if released.train_joint is None or released.test_joint is None:
         return None
     return rule_accuracy(released.train_joint[name], released.test_joint[name])

@@ -1,4 +1,4 @@
-"""Encoded images: JPEG and PNG only, decoded under caps, stripped of everything that is not the picture."""
+"""Encoded images: JPEG and PNG only, decoded under limits, stripped of everything but the picture."""
 
 import io
 import struct

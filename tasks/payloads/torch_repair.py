@@ -46,7 +46,7 @@ def _import_or_repair(name: str, symptom: type[Exception], cure: Callable[[], No
 
 
 def _forget(name: str) -> None:
-    """Drops a half-imported package, so that the next import starts anew."""
+    """Drops a half-imported package, so that the next import starts afresh."""
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         del sys.modules[module]
 

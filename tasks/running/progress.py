@@ -58,7 +58,7 @@ class Bars:
 
 @contextlib.contextmanager
 def reporter(quiet: bool = False) -> Iterator[Reporter]:
-    """The reporter that fits where standard error goes."""
+    """The reporter that suits standard error: bars on a terminal, log lines elsewhere."""
     if quiet:
         yield silent
     elif sys.stderr.isatty():

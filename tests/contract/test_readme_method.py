@@ -1,4 +1,4 @@
-"""The method that the README shows is a whole one: it is found, fitted, released and attacked like any other."""
+"""The documented example of a method is complete: it is found, fitted, released and attacked like any other."""
 
 import dataclasses
 import json
@@ -27,10 +27,10 @@ NAME = "gaussian_noise"
 
 @pytest.fixture
 def discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's file, in a folder where methods are looked for."""
-    found = re.search(
-        rf"\*\*A method\*\*: `pass_core/methods/{NAME}\.py`.*?```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL
-    )
+    """The documented file, in a folder where methods are looked for."""
+    pages = [page.read_text() for page in (PROJECT / "docs" / "extending.md", PROJECT / "README.md") if page.exists()]
+    example = rf"`pass_core/methods/{NAME}\.py`.*?```python\n(.*?)```"
+    found = next((match for page in pages if (match := re.search(example, page, re.DOTALL))), None)
     assert found
     (tmp_path / f"{NAME}.py").write_text(found[1])
     monkeypatch.setattr(pass_core.methods, "__path__", [*pass_core.methods.__path__, str(tmp_path)])

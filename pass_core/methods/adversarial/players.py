@@ -1,5 +1,6 @@
 """The networks of adversarial protection: a generator, the classifiers it is trained against, and the fitted result."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -116,33 +117,16 @@ class Move:
     labels: Mapping[str, Tensor]
     random: torch.Generator
     epoch: int
-    private: Mapping[str, Tensor]  # attribute -> (members, batch, classes) logits on what is released
-    useful: Mapping[str, Tensor]  # attribute -> (batch, classes) logits
 
-    @classmethod
-    def make(
-        cls,
-        players: Players,
-        original: Tensor,
-        released: Tensor,
-        labels: Mapping[str, Tensor],
-        *,
-        random: torch.Generator,
-        epoch: int,
-    ) -> "Move":
-        """Evaluates the classifiers."""
-        private = {name: members.logits(released) for name, members in players.adversaries().items()}
-        useful = {name: network(released) for name, network in players.helpers().items()}
-        return cls(
-            players=players,
-            original=original,
-            released=released,
-            labels=labels,
-            random=random,
-            epoch=epoch,
-            private=private,
-            useful=useful,
-        )
+    @functools.cached_property
+    def private(self) -> dict[str, Tensor]:
+        """Private attribute -> (members, batch, classes) logits on released records."""
+        return {name: members.logits(self.released) for name, members in self.players.adversaries().items()}
+
+    @functools.cached_property
+    def useful(self) -> dict[str, Tensor]:
+        """Useful attribute -> (batch, classes) logits on released records."""
+        return {name: network(self.released) for name, network in self.players.helpers().items()}
 
     def private_losses(self) -> dict[str, Tensor]:
         """Private attribute -> cross-entropy."""

@@ -5,6 +5,7 @@ each by the gradient of its own loss: classifiers minimise their cross-entropy o
 method's loss against the current classifiers. One optimiser serves all, since AdamW treats each weight separately.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -144,7 +145,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
 
         def reading(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             records, own = features[rows], {name: values[rows] for name, values in labels.items()}
-            move = Move.make(players, records, records, own, random=generator, epoch=epoch)
+            move = Move(players=players, original=records, released=records, labels=own, random=generator, epoch=epoch)
             losses = move.private_losses() | move.useful_losses() | self.pretraining_loss(players, records, config)
             return {"total": total(losses)}
 
@@ -195,14 +196,14 @@ class _Game(Generic[ConfigT]):
         noise = _noise(players.generator, len(rows), self._generator, records.device)
         with torch.set_grad_enabled(generator_moves):
             released = players.generator(records, noise)
-        seen = Move.make(players, records, released.detach(), labels, random=self._generator, epoch=epoch)
+        move = Move(players=players, original=records, released=released, labels=labels, random=self._generator, epoch=epoch)
+        seen = dataclasses.replace(move, released=released.detach())
         reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
         reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
         reading |= self._method.opponents_loss(seen, self._config)
         learning = [loss for loss in reading.values() if loss.requires_grad]
         if generator_moves:
             with players.against_the_generator():
-                move = Move.make(players, records, released, labels, random=self._generator, epoch=epoch)
                 terms = self._objective(move)
             learning += terms.values()
             self._generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}

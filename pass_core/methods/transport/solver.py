@@ -149,9 +149,7 @@ def solve_transport(
     Raises:
         MethodError: no private or no useful attribute.
     """
-    private, useful = with_role(context.attributes, "private"), with_role(context.attributes, "useful")
-    if not private or not useful:
-        raise MethodError("transport: expected at least one private and one useful attribute; see the data set's section")
+    private, useful = context.private_and_useful()
     combined = combinations([data.labels[a.name] for a in private])
     n_combinations = int(combined.max()) + 1
     generator = torch_generator(rng)
