@@ -105,7 +105,7 @@ def test_row_that_cannot_be_computed_says_why(tmp_path: Path) -> None:
 
 def test_mnag_is_over_the_columns_shown(tmp_path: Path) -> None:
     """T12 shows two of the five attributes beside Male."""
-    table = dataclasses.replace(load_table("T12"), rows=(Row("Nothing", "identity"),))
+    table = dataclasses.replace(load_table("T12"), rows=(Row(label="Nothing", method="identity"),))
     features = FeatureSet(
         dataset="celeba", folder=tmp_path, digest="digest", train_records=100, test_records=50, extractor="facenet"
     )

@@ -45,7 +45,7 @@ def test_papers_mnag_is_the_mean_of_its_own_columns(name: str, label: str) -> No
 def test_recomputing_notices_a_figure_that_is_off() -> None:
     table = load_table("T8")
     row = table.rows[0]
-    wrong = Row(row.label, row.method, paper=("63.9±7.5 (82.8)", *row.paper[1:]))
+    wrong = Row(label=row.label, method=row.method, paper=("63.9±7.5 (82.8)", *row.paper[1:]))
     assert abs(_recomputed(table, wrong) - Figure.parse(row.paper[-1]).value) > 0.15
 
 
@@ -93,7 +93,7 @@ def test_control_that_equals_the_paper_is_in_the_tables_it_matters_in() -> None:
         ({"setup": "nowhere"}, "motionsense"),
         ({"rows": [{"label": "PASS", "method": "pass_substitution", "paper": ["62.9±7.5 (82.8)"]}]}, "figures of the paper"),
         ({"rows": [{"label": "PASS", "method": "pass_substitution", "paper": ["62.9"] * 6}]}, "62.9±7.5"),
-        ({"rows": [{"label": "A", "method": "identity"}] * 2}, "every label once"),
+        ({"rows": [{"label": "A", "method": "identity"}] * 2}, "each label once"),
         ({"setup": TABLE["setup"] | {"efforts": {}}}, "full and quick"),  # type: ignore[operator]
     ],
 )

@@ -10,7 +10,7 @@ from tasks.payloads.torch_repair import non_maximum_suppression
 
 CODE = """
 import json
-from tasks.compat import repair
+from tasks.payloads.torch_repair import repair
 first, second = repair(), repair()
 import torch, torchvision.ops, torchaudio.functional, torchaudio.transforms
 from facenet_pytorch import InceptionResnetV1
