@@ -118,6 +118,9 @@ class Move:
     random: torch.Generator
     epoch: int
 
+    def __post_init__(self) -> None:
+        _ = self.private, self.useful  # now and in this order, on which the last bits of the gradients depend
+
     @functools.cached_property
     def private(self) -> dict[str, Tensor]:
         """Private attribute -> (members, batch, classes) logits on released records."""

@@ -5,7 +5,6 @@ each by the gradient of its own loss: classifiers minimise their cross-entropy o
 method's loss against the current classifiers. One optimiser serves all, since AdamW treats each weight separately.
 """
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -196,15 +195,16 @@ class _Game(Generic[ConfigT]):
         noise = _noise(players.generator, len(rows), self._generator, records.device)
         with torch.set_grad_enabled(generator_moves):
             released = players.generator(records, noise)
-        move = Move(players=players, original=records, released=released, labels=labels, random=self._generator, epoch=epoch)
-        seen = dataclasses.replace(move, released=released.detach())
+        given: dict[str, Any] = {"players": players, "original": records, "labels": labels}
+        given |= {"random": self._generator, "epoch": epoch}
+        seen = Move(released=released.detach(), **given)
         reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
         reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
         reading |= self._method.opponents_loss(seen, self._config)
         learning = [loss for loss in reading.values() if loss.requires_grad]
         if generator_moves:
             with players.against_the_generator():
-                terms = self._objective(move)
+                terms = self._objective(Move(released=released, **given))
             learning += terms.values()
             self._generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}
         return {"total": torch.stack(learning).sum(), **self._generator_terms, **reading}

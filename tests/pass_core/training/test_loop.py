@@ -180,7 +180,7 @@ def test_whole_blocks_are_held_out(sizes: list[int], share: float, seed: int) ->
 
 def test_no_share_and_no_second_block() -> None:
     assert len(hold_out(np.zeros(5, dtype=np.int64), 0, stream(1, "x"))) == 0
-    with pytest.raises(DataError, match=r"all training records are of one block.*train\.validation_share"):
+    with pytest.raises(DataError, match=r"at least two blocks, found one.*train\.validation_share"):
         hold_out(np.zeros(5, dtype=np.int64), 0.1, stream(1, "x"))
 
 
