@@ -1,4 +1,4 @@
-"""The method that the README shows is a whole one: it is found, fitted, released and attacked like any other."""
+"""The documented example of a method is complete: it is found, fitted, released and attacked like any other."""
 
 import dataclasses
 import json
@@ -27,10 +27,10 @@ NAME = "gaussian_noise"
 
 @pytest.fixture
 def discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's file, in a folder where methods are looked for."""
-    found = re.search(
-        rf"\*\*A method\*\*: `pass_core/methods/{NAME}\.py`.*?```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL
-    )
+    """The documented file, in a folder where methods are looked for."""
+    pages = [page.read_text() for page in (PROJECT / "docs" / "extending.md", PROJECT / "README.md") if page.exists()]
+    example = rf"`pass_core/methods/{NAME}\.py`.*?```python\n(.*?)```"
+    found = next((match for page in pages if (match := re.search(example, page, re.DOTALL))), None)
     assert found
     (tmp_path / f"{NAME}.py").write_text(found[1])
     monkeypatch.setattr(pass_core.methods, "__path__", [*pass_core.methods.__path__, str(tmp_path)])
@@ -46,7 +46,14 @@ def test_readme_method_fits_transforms_and_is_restored() -> None:
     x = stream(1, "x").normal(0, [1, 3], (500, 2)).astype(np.float32)
     data = Records(x, {})
     setting = ReleaseContext((), data, torch.device("cpu"))
-    fitted = method.fit(data, setting, method.config_type(2.0), TrainConfig(1, 10), stream(1, "fit"), TrainingContext())
+    fitted = method.fit(
+        data,
+        context=setting,
+        config=method.config_type(2.0),
+        training=TrainConfig(1, 10),
+        rng=stream(1, "fit"),
+        run=TrainingContext(),
+    )
     released = fitted.transform(x, stream(2, "t"))
     assert released.dtype == np.float32
     assert (released - x).std(axis=0) == pytest.approx([2, 6], rel=0.1)
