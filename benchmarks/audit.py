@@ -56,7 +56,9 @@ def random_subject(n: int, donors: int) -> Subject:
     release = DrawnRelease(
         channel=lambda _split, _rows: channel,
         donor_features=train.records.features[:donors],
-        drawn_test=channel_law(channel, test.records.features, test.records.labels, ATTRIBUTES, stream(1, "release"), 1).draws[0],
+        drawn_test=channel_law(
+            channel, test.records.features, test.records.labels, ATTRIBUTES, rng=stream(1, "release"), n_draws=1
+        ).draws[0],
         donor_persons=np.arange(donors),
         donor_rows=np.arange(donors),
         fresh_draws=DEPTH.fresh_draws,
@@ -73,7 +75,7 @@ def exactly(subject: Subject, attacked: tuple[Attacked, ...]) -> None:
     """All that is computed from P(x'|x), the law of the training records included."""
     train, substitution = subject.train.records, subject.substitution
     channel = substitution.channel("train", np.arange(len(train)))
-    channel_law(channel, train.features, train.labels, ATTRIBUTES, rng_for("law again"))
+    channel_law(channel, train.features, train.labels, ATTRIBUTES, rng=rng_for("law again"))
     passed = pass_exactly(subject, substitution, DEPTH, rng_for)
     for one in attacked:
         exact_findings(subject, substitution, passed, one, DEPTH, rng_for)

@@ -113,7 +113,16 @@ def extraction(loaded: Loaded, kind: PayloadKind, payloads: list[bytes], folder:
         for old in (features, folder / "cache"):
             shutil.rmtree(old, ignore_errors=True)
         features.mkdir()
-        step = StepIO(RunKey(kind), {"records": records}, {"features": features}, folder, folder, 1, ("bench",), silent)
+        step = StepIO(
+            key=RunKey(kind),
+            inputs={"records": records},
+            outputs={"features": features},
+            data_docs=folder,
+            cache=folder,
+            seed=1,
+            labels=("bench",),
+            progress=silent,
+        )
         payload = Payload(kind)
         cache = FeatureCache(folder / "cache", {"bench": kind}, loaded.feature_shape(payload))
         extract_shards(loaded, payload, cache, THREADS, step)

@@ -7,7 +7,7 @@ python benchmarks/frontier.py show results.csv [--plot frontier.svg]
 
 DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extracted. NAG is the exact attacker's: the best rule
 donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
-I(X';S) on test records stands beside its null, the private classes dealt out anew over persons, or over recordings where the
+I(X';S) on test records is printed beside its null, the private classes permuted over persons, or over recordings where the
 class is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that
 name a person.
 """
@@ -46,7 +46,7 @@ from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 FOLDS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One split with its pool."""
 
@@ -55,23 +55,23 @@ class Case:
     test: Records
     test_persons: IntArray
     test_blocks: IntArray
-    setting: ReleaseContext
+    context: ReleaseContext
     pool_rows: IntArray
     train_persons: IntArray
 
 
 def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any, Any, TrainConfig]]:
-    """(label, method, its config, training) of every point that a name stands for."""
+    """(label, method, its config, training) of each point that a name denotes."""
     epochs = arguments.epochs
     if name == "paper":
         training = TrainConfig(epochs, arguments.batch, arguments.rate, validation_share=0)
         for general in arguments.general_weights:
-            config = pass_substitution.PassConfig("paper", general_weight=general, encoder=arguments.encoder)
+            config = pass_substitution.PassConfig(preset="paper", general_weight=general, encoder=arguments.encoder)
             yield f"paper, μ = {general:g}", pass_substitution.METHOD, config, training
     elif name == "improved":
         training = TrainConfig(arguments.improved_epochs, 256, 0.002, validation_share=0)
         for epsilon in arguments.improved_epsilons:
-            config = pass_substitution.PassConfig("improved", teacher_epsilon=epsilon, encoder=arguments.encoder)
+            config = pass_substitution.PassConfig(preset="improved", teacher_epsilon=epsilon, encoder=arguments.encoder)
             yield f"improved, ε = {epsilon:g}", pass_substitution.METHOD, config, training
     else:
         training = TrainConfig(arguments.classifier_epochs, 256, 0.001, validation_share=0)
@@ -79,13 +79,13 @@ def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, An
             yield (
                 f"transport, ε = {epsilon:g}",
                 transport_substitution.METHOD,
-                TransportConfig(epsilon),
+                TransportConfig(epsilon=epsilon),
                 training,
             )
 
 
 def make_case(
-    table: FeatureTable, attributes: tuple[Attribute, ...], seed: int, donors: int, by_person: bool, forbid: Forbidden
+    table: FeatureTable, attributes: tuple[Attribute, ...], seed: int, *, donors: int, by_person: bool, forbid: Forbidden
 ) -> Case:
     """The published split, or a fifth of the people of every private class for testing."""
     _, persons = np.unique(table.persons, return_inverse=True)
@@ -103,9 +103,16 @@ def make_case(
     pool_rows = np.sort(stream(seed, "pool").choice(len(train), size=donors, replace=False)).astype(np.int64)
     names = {"none": None, "self": np.arange(len(train)), "same_person": persons[train]}[forbid]
     exclusion = None if names is None else Exclusion(names.astype(np.int64), names[pool_rows].astype(np.int64))
-    setting = ReleaseContext(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
+    context = ReleaseContext(attributes, records[0].subset(pool_rows), torch.device("cpu"), exclusion)
     return Case(
-        attributes, records[0], records[1], persons[test].astype(np.int64), table.blocks[test], setting, pool_rows, persons[train]
+        attributes=attributes,
+        train=records[0],
+        test=records[1],
+        test_persons=persons[test].astype(np.int64),
+        test_blocks=table.blocks[test],
+        context=context,
+        pool_rows=pool_rows,
+        train_persons=persons[train],
     )
 
 
@@ -127,10 +134,14 @@ def measure_point(
 ) -> dict[str, Any]:
     """Every figure of one fitted channel."""
     draws = 4 if probe else 0
-    released = channel if case.setting.exclusion is None else ExcludingChannel(channel, case.setting.exclusion)
-    train = channel_law(released, case.train.features, case.train.labels, case.attributes, stream(seed, "train"), draws)
-    test = channel_law(channel, case.test.features, case.test.labels, case.attributes, stream(seed, "test"), int(probe > 0))
-    pool = case.setting.pool.features
+    released = channel if case.context.exclusion is None else ExcludingChannel(channel, case.context.exclusion)
+    train = channel_law(
+        released, case.train.features, case.train.labels, case.attributes, rng=stream(seed, "train"), n_draws=draws
+    )
+    test = channel_law(
+        channel, case.test.features, case.test.labels, case.attributes, rng=stream(seed, "test"), n_draws=int(probe > 0)
+    )
+    pool = case.context.pool.features
     row: dict[str, Any] = {}
     exact: dict[str, float] = {}
     probed: dict[str, float] = {}
@@ -193,18 +204,17 @@ def measure(arguments: argparse.Namespace) -> None:
     table = read_features(folder, attributes)
     controls: dict[str, tuple[float, float, NetworkAdversary]] = {}
     for seed in arguments.seeds:
-        case = make_case(table, attributes, seed, arguments.donors, arguments.persons, arguments.forbid)
+        case = make_case(table, attributes, seed, donors=arguments.donors, by_person=arguments.persons, forbid=arguments.forbid)
         if not controls or arguments.persons:
             controls = {a.name: control(case, a, arguments.control_epochs) for a in case.attributes}
-        # Of strangers some attributes cannot be told even without protection: there is nothing to keep.
+        # Some attributes of unseen people cannot be inferred even without protection: there is nothing to keep.
         readable = tuple(a for a in case.attributes if controls[a.name][1] > controls[a.name][0])
         case = dataclasses.replace(case, attributes=readable)
         for name in arguments.settings:
             for label, method, method_config, training in settings(name, arguments):
                 started = time.perf_counter()
-                fitted = method.fit(
-                    case.train, case.setting, method_config, training, stream(seed, "fit", label), TrainingContext()
-                )
+                rng, run = stream(seed, "fit", label), TrainingContext()
+                fitted = method.fit(case.train, context=case.context, config=method_config, training=training, rng=rng, run=run)
                 minutes = (time.perf_counter() - started) / 60
                 row = measure_point(case, fitted.channel, controls, arguments.probe, seed)
                 split = "persons" if arguments.persons else "published"

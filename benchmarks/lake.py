@@ -28,11 +28,11 @@ import torch
 
 from pass_core.channel.substitution import BLOCK_ROWS, SubstitutionChannel
 from pass_core.data import Attribute, Records
-from pass_core.methods.base import ReleaseContext
-from pass_core.methods.pass_substitution import FittedPass, PassConfig
+from pass_core.methods.base import FittedChannel, ReleaseContext
+from pass_core.methods.pass_substitution import PassConfig
 from pass_core.randomness import stream
 from pass_core.training.loop import TrainConfig
-from pass_core.training.networks import build_network
+from pass_core.training.networks import build_network, with_prefix
 from tasks.payloads.payload import Payload, vectors
 from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.options import ProtectOptions
@@ -103,9 +103,13 @@ def write_champion(root: Path, donors: int) -> None:
     context = {RECORD_ID: names, SPLIT: pa.array(["train"] * donors), PERSON: names, BLOCK: names}
     pool, layout = Layout(root).artefact("pool", KEY), Layout(root)
     write_table(pa.table({**context, **texts, PAYLOAD: vectors(features), FEATURES: vectors(features)}), shard_path(pool, 0))
-    TableInfo("calls", Payload("vector", (FEATURES_WIDE,)), (FEATURES_WIDE,), CLASSES).save(pool)
+    TableInfo(dataset="calls", payload=Payload("vector", (FEATURES_WIDE,)), feature_shape=(FEATURES_WIDE,), classes=CLASSES).save(
+        pool
+    )
     encoder = build_network("mlp", (FEATURES_WIDE,), WIDTH, generator).eval()
-    fitted = FittedPass(SubstitutionChannel(encoder, torch.randn(donors, WIDTH, generator=generator), 0.01), features)
+    embedded = torch.randn(donors, WIDTH, generator=generator)
+    learnt = with_prefix("encoder", encoder.state_dict()) | {"donors": embedded}
+    fitted = FittedChannel(SubstitutionChannel(encoder, embedded, 0.01), features, learnt)
     attributes = (Attribute("gender", CLASSES["gender"], "private"), Attribute("topic", CLASSES["topic"], "useful"))
     setting = ReleaseContext(attributes, Records(features, labels), torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=64)

@@ -68,7 +68,13 @@ class Case:
         self.useful = torch.randint(USEFUL, (batch,), generator=generator)
         self.donor_labels = torch.arange(pool) % USEFUL
         indicators = F.one_hot(self.donor_labels, USEFUL).T.float()
-        self.objective = Objective((PRIVATE,), (indicators,), USEFUL_WEIGHT, GENERAL_WEIGHT, TEMPERATURE)
+        self.objective = Objective(
+            private_classes=(PRIVATE,),
+            useful_donors=(indicators,),
+            useful_weight=USEFUL_WEIGHT,
+            general_weight=GENERAL_WEIGHT,
+            temperature=TEMPERATURE,
+        )
 
     def plain(self, embedded: Tensor) -> Tensor:
         """The loss of eq. 3 as one would write it first."""

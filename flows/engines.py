@@ -8,8 +8,7 @@ from flows.dvc import run_dvc
 from pass_core.errors import EXIT_TRANSIENT, ConfigError, StageFailed, TransientError
 from tasks.config import Config
 from tasks.registry import is_generated
-from tasks.running.layout import Layout, layout_at
-from tasks.running.ownership import owned_by_dvc
+from tasks.running.layout import Layout, layout_at, owned_by_dvc
 from tasks.running.step import Step, StepReport, run_step
 from tasks.running.step_io import Reporter, RunKey
 
@@ -37,7 +36,8 @@ class InProcessEngine:
         self._project = project
 
     def run(self, step: Step, key: RunKey, progress: Reporter) -> StepReport:
-        return run_step(step, key, self._config, layout_of(self.root, key.dataset), "in-process", progress, self._project)
+        layout = layout_of(self.root, key.dataset)
+        return run_step(step, key, self._config, layout, "in-process", progress=progress, store=self._project)
 
 
 class DvcEngine:

@@ -8,8 +8,7 @@ from pathlib import Path
 from pass_core.errors import ConfigError, PassError
 from tasks.config import load_config, parse_overrides
 from tasks.registry import STEPS, find_step, is_generated
-from tasks.running.layout import layout_at
-from tasks.running.ownership import owned_by_dvc
+from tasks.running.layout import layout_at, owned_by_dvc
 from tasks.running.progress import configure_logging, reporter
 from tasks.running.step import run_step
 
@@ -47,7 +46,7 @@ def main() -> int:
         layout = layout_at(arguments.root, raw_data_from_environment=not inside)
         engine = "dvc" if "DVC_STAGE" in os.environ else "step"
         with reporter(arguments.quiet) as progress:
-            run_step(step, key, config, layout, engine, progress, project)
+            run_step(step, key, config, layout, engine, progress=progress, store=project)
     except PassError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is the command line)
         return error.exit_code

@@ -10,48 +10,48 @@ from tasks.steps import audit, extract, generate, ingest, report, sample_pool, s
 # `sections` are what DVC watches; a test checks that a step reads no other.
 _TABLE = (
     Step(
-        "generate",
-        lambda c, io: generate.generate(c.dataset[io.key.dataset], io),
+        name="generate",
+        run=lambda c, io: generate.generate(c.dataset[io.key.dataset], io),
         sections=("seed", "dataset.{dataset}"),
         inputs=(),
         outputs=("raw",),
         per_method=False,
     ),
     Step(
-        "ingest",
-        lambda c, io: ingest.ingest(c.dataset[io.key.dataset], io),
+        name="ingest",
+        run=lambda c, io: ingest.ingest(c.dataset[io.key.dataset], io),
         sections=("dataset.{dataset}",),
         inputs=("raw",),
         outputs=("records",),
         per_method=False,
     ),
     Step(
-        "validate",
-        lambda c, io: validate.validate(c.dataset[io.key.dataset], io),
+        name="validate",
+        run=lambda c, io: validate.validate(c.dataset[io.key.dataset], io),
         sections=("dataset.{dataset}",),
         inputs=("records",),
         outputs=("validation",),
         per_method=False,
     ),
     Step(
-        "extract",
-        lambda c, io: extract.extract(c.dataset[io.key.dataset], c.extractor, c.compute.device, c.compute.threads, io),
+        name="extract",
+        run=lambda c, io: extract.extract(c.dataset[io.key.dataset], c.extractor, c.compute.device, c.compute.threads, io),
         sections=("compute", "dataset.{dataset}", "extractor"),
         inputs=("records", "validation"),
         outputs=("features",),
         per_method=False,
     ),
     Step(
-        "sample_pool",
-        lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, c.train.share, io),
+        name="sample_pool",
+        run=lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, c.train.share, io),
         sections=("seed", "dataset.{dataset}", "pool.donors", "pool.target", "pool.stratify", "pool.only", "train.share"),
         inputs=("records", "features"),
         outputs=("pool",),
         per_method=False,
     ),
     Step(
-        "train",
-        lambda c, io: train.train(
+        name="train",
+        run=lambda c, io: train.train(
             c.dataset[io.key.dataset],
             c.train,
             c.method[str(io.key.method)],
@@ -66,8 +66,8 @@ _TABLE = (
         per_method=True,
     ),
     Step(
-        "substitute",
-        lambda c, io: substitute.substitute(
+        name="substitute",
+        run=lambda c, io: substitute.substitute(
             c.dataset[io.key.dataset], c.release.get(io.key.dataset, ()), c.pool.forbid, c.compute.device, io
         ),
         sections=("seed", "compute", "dataset.{dataset}", "release", "pool.forbid"),
@@ -76,16 +76,16 @@ _TABLE = (
         per_method=True,
     ),
     Step(
-        "audit",
-        lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
+        name="audit",
+        run=lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
         sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
         inputs=("features", "pool", "model", "trained_on", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table", "bundle_table"),
         per_method=True,
     ),
     Step(
-        "report",
-        lambda _, io: report.report(io),
+        name="report",
+        run=lambda _, io: report.report(io),
         sections=(),
         inputs=("audit", "curves", "model"),
         outputs=("report",),

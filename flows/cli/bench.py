@@ -53,13 +53,13 @@ def bench(
             named = tuple(
                 sorted({name for table in group.values() for row in table.rows for name in table.roles_of(row).names()})
             )
-            features = prepare_features(dataset, named, config, root, project, progress)
+            features = prepare_features(dataset, named, config, root=root, project=project, progress=progress)
             plans += [
-                make_plan(name, table, "quick" if quick else "full", features, config.seed, seeds)
+                make_plan(name, table, "quick" if quick else "full", features, first_seed=config.seed, seeds=seeds)
                 for name, table in group.items()
             ]
         store = Store(root)
-        compute_plans(plans, Bench(store, workers, config.tracking, project, progress))
+        compute_plans(plans, Bench(store=store, workers=workers, tracking=config.tracking, project=project, progress=progress))
     for plan in plans:
         filled = fill(plan, store)
         paths = write_table(filled, output or root / "tables")

@@ -1,4 +1,4 @@
-"""What attacks by scikit-learn share: records as flat vectors, several releases stacked, classes that training never showed."""
+"""Shared by attacks that use scikit-learn: records as flat vectors, stacked releases, classes missing in training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,8 @@ from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks.base import AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.errors import ConfigError
 
 Prepare = Callable[[FloatArray], FloatArray]
-
-
-def check_at_least_one(config: Any, *names: str) -> None:
-    """Settings that count something.
-
-    Raises:
-        ConfigError: one of them is below 1.
-    """
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name}: expected at least 1, found {getattr(config, name)}")
 
 
 def flat_features(records: FloatArray) -> FloatArray:
@@ -39,8 +27,8 @@ def flat_features(records: FloatArray) -> FloatArray:
 def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
     """Records and labels of up to `draws` releases of the training records, `at_most` records in all.
 
-    A release is taken whole as long as it fits; where not even the first does, it is a random part of it. What comes out the same
-    at another draw, as originals do, is taken once.
+    Releases are taken whole as long as they fit; where not even the first does, a random part of it. A release that does not
+    change from draw to draw, as originals do not, is taken once.
     """
     first = task.released_train(0)
     n = len(first)
@@ -65,13 +53,13 @@ def principal_components(vectors: FloatArray, components: int, rng: np.random.Ge
 
 @dataclass(frozen=True, slots=True)
 class FlatAdversary:
-    """A fitted scikit-learn classifier behind whatever its vectors were prepared by."""
+    """A fitted scikit-learn classifier with the preparation of its vectors."""
 
     model: Any  # has `classes_` and `predict_proba`
     prepare: Prepare
     n_classes: int
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
-        told: DoubleArray = np.zeros((len(records), self.n_classes))
-        told[:, self.model.classes_] = self.model.predict_proba(self.prepare(flat_features(records)))
-        return told
+        found: DoubleArray = np.zeros((len(records), self.n_classes))
+        found[:, self.model.classes_] = self.model.predict_proba(self.prepare(flat_features(records)))
+        return found

@@ -1,4 +1,4 @@
-"""What attacks on a finite pool share: released records recognised by their exact bytes."""
+"""Shared by attacks on a finite pool: released records identified by their exact bytes."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -40,5 +40,5 @@ class LookupAdversary:
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         # UNSEEN is the last row.
-        told: DoubleArray = np.concatenate([self.table, self.prior[None]])[self.numbers.find(records)]
-        return told
+        found: DoubleArray = np.concatenate([self.table, self.prior[None]])[self.numbers.find(records)]
+        return found

@@ -1,4 +1,4 @@
-"""What every attack keeps to: learn from substituted training records, then guess an attribute of any records."""
+"""The interface of attacks: learn from substituted training records, then guess an attribute of any records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from pass_core.training.epochs import OnEpoch
 
 @dataclass(frozen=True, slots=True)
 class DonorTable:
-    """What an attacker computes who knows the channel: P(A=a, X'=d) over the training records, and the donors' features."""
+    """For an attacker who knows the channel: P(A=a, X'=d) over the training records, and the donors' features."""
 
     joint: DoubleArray  # (classes, pool)
     features: FloatArray  # (pool, *shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttackTask:
     """One attribute under attack.
 
     `released_train(draw)` gives the substituted training records, (n, *shape); another draw number is another
-    independent release of the same records, as an attacker with access to the protector can ask for.
+    independent release of the same records, as an attacker with access to the protector can request.
     """
 
     released_train: Callable[[int], FloatArray]
     train_labels: IntArray
     n_classes: int
-    original_train: FloatArray | None = None  # for attackers who start from what originals taught them
+    original_train: FloatArray | None = None  # for attackers who first train on originals
     donors: DonorTable | None = None  # None where nothing is drawn from a pool
 
 
 class Adversary(Protocol):
-    """An attacker who has learnt."""
+    """A trained attacker."""
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         """(m, classes) how likely each class is for each record; rows sum to one."""

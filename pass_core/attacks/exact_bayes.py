@@ -15,7 +15,7 @@ from pass_core.training.epochs import Epoch, OnEpoch
 
 @dataclass(frozen=True, slots=True)
 class ExactBayesConfig:
-    """Nothing can be set: the channel says it all."""
+    """No settings: the channel determines everything."""
 
 
 class ExactBayesAttack:
@@ -39,7 +39,7 @@ class ExactBayesAttack:
             )
         numbers = RecordNumbers()
         places = numbers.number(task.donors.features)
-        # Donors with the same features cannot be told apart: whoever sees them sees the sum of their laws.
+        # Donors with the same features are indistinguishable: an attacker sees the sum of their laws.
         joint: DoubleArray = np.zeros((task.n_classes, len(numbers.known)))
         np.add.at(joint.T, places, task.donors.joint.T)
         on_epoch(Epoch(1, 1, {}))

@@ -7,14 +7,14 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, principal_components, stacked_releases
+from pass_core.attacks._flat import FlatAdversary, flat_features, principal_components, stacked_releases
 from pass_core.attacks.base import AttackTask
+from pass_core.checks import check_range
 from pass_core.data import DoubleArray, FloatArray
-from pass_core.errors import ConfigError
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientBoostingConfig:
     """An iteration grows one tree per class, so records and components are what keeps many classes affordable."""
 
@@ -26,16 +26,14 @@ class GradientBoostingConfig:
     records: int = 40_000  # so many records at most in all
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "iterations", "components", "draws", "records")
-        if self.leaves < 2:
-            raise ConfigError(f"leaves: expected at least 2, found {self.leaves}")
-        if not 0 < self.learning_rate <= 1:
-            raise ConfigError(f"learning_rate: expected above 0 and at most 1, found {self.learning_rate}")
+        check_range(self, "iterations", "components", "draws", "records", at_least=1)
+        check_range(self, "leaves", at_least=2)
+        check_range(self, "learning_rate", above=0, at_most=1)
 
 
 @dataclass(frozen=True, slots=True)
 class BoostedAdversary:
-    """Boosted trees, asked as they were grown: on one thread."""
+    """Boosted trees, evaluated on one thread, as they were grown."""
 
     trees: FlatAdversary
 

@@ -9,9 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from pass_core.attacks._flat import FlatAdversary, check_at_least_one, flat_features, stacked_releases
+from pass_core.attacks._flat import FlatAdversary, flat_features, stacked_releases
 from pass_core.attacks.base import AttackTask
-from pass_core.errors import ConfigError
+from pass_core.checks import check_range
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
@@ -25,9 +25,8 @@ class LogisticRegressionConfig:
     records: int = 60_000  # so many records at most in all
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "iterations", "draws", "records")
-        if self.inverse_regularisation <= 0:
-            raise ConfigError(f"inverse_regularisation: expected above 0, found {self.inverse_regularisation}")
+        check_range(self, "iterations", "draws", "records", at_least=1)
+        check_range(self, "inverse_regularisation", above=0)
 
 
 class LogisticRegressionAttack:

@@ -13,12 +13,12 @@ from pass_core.training.epochs import Epoch, OnEpoch
 
 @dataclass(frozen=True, slots=True)
 class MajorityConfig:
-    """Nothing can be set."""
+    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class MajorityAdversary:
-    """Says the same of every record."""
+    """Returns the same probabilities for each record."""
 
     shares: DoubleArray  # (classes,)
 

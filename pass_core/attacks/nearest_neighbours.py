@@ -6,9 +6,10 @@ from typing import ClassVar
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from pass_core.attacks._flat import Prepare, check_at_least_one, flat_features, principal_components, stacked_releases
+from pass_core.attacks._flat import Prepare, flat_features, principal_components, stacked_releases
 from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
+from pass_core.checks import check_range
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
@@ -24,10 +25,10 @@ class NearestNeighboursConfig:
     records: int = 60_000  # so many records at most in all
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "neighbours", "components", "draws", "records")
+        check_range(self, "neighbours", "components", "draws", "records", at_least=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourAdversary:
     """Distinct training points with the classes that they were seen with."""
 
@@ -43,11 +44,11 @@ class NeighbourAdversary:
         met = self.search.kneighbors(points, min(self.neighbours, len(self.counts)), return_distance=False)
         sightings = self.counts.sum(axis=1)[met]  # (m, k)
         before = np.cumsum(sightings, axis=1) - sightings
-        told: DoubleArray = np.zeros((len(points), self.counts.shape[1]))
+        seen: DoubleArray = np.zeros((len(points), self.counts.shape[1]))
         for place in range(met.shape[1]):
-            told += np.where(before[:, place, None] < self.neighbours, self.counts[met[:, place]], 0.0)
-        # As if there were one average neighbour more: a class that k neighbours lack is not impossible.
-        shares: DoubleArray = ((told + self.prior) / (told.sum(axis=1, keepdims=True) + 1))[places]
+            seen += np.where(before[:, place, None] < self.neighbours, self.counts[met[:, place]], 0.0)
+        # As if there were one more average neighbour: a class that k neighbours lack is not impossible.
+        shares: DoubleArray = ((seen + self.prior) / (seen.sum(axis=1, keepdims=True) + 1))[places]
         return shares
 
 
@@ -68,7 +69,8 @@ class NearestNeighboursAttack:
         np.add.at(counts, (places, labels), 1.0)
         search = NearestNeighbors(algorithm="brute").fit(prepare(flat_features(distinct)))
         on_epoch(Epoch(1, 1, {}))
-        return NeighbourAdversary(search, counts, class_shares(labels, task.n_classes), config.neighbours, prepare)
+        prior = class_shares(labels, task.n_classes)
+        return NeighbourAdversary(search=search, counts=counts, prior=prior, neighbours=config.neighbours, prepare=prepare)
 
 
 def _distinct(records: FloatArray) -> tuple[FloatArray, IntArray]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.base import AttackTask
+from pass_core.checks import check_choice
 from pass_core.data import DoubleArray, FloatArray, IntArray
-from pass_core.errors import ConfigError
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
@@ -25,7 +25,7 @@ Start = Literal["scratch", "originals"]
 class NetworkConfig(OptimiserConfig):
     """The attacker's own training; the network is the paper's classifier for the shape of the records.
 
-    `start: originals` learns from originals first, for as many epochs, and goes on from there with what is released.
+    `start: originals` trains on originals first, for the same number of epochs, and continues with released records.
     """
 
     epochs: int = 8
@@ -35,9 +35,8 @@ class NetworkConfig(OptimiserConfig):
 
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        for name, allowed in (("network", NetworkKind), ("start", Start)):
-            if getattr(self, name) not in get_args(allowed):
-                raise ConfigError(f"{name}: expected one of {', '.join(get_args(allowed))}, found {getattr(self, name)!r}")
+        check_choice(self, "network", get_args(NetworkKind))
+        check_choice(self, "start", get_args(Start))
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class NetworkAdversary:
     def probabilities(self, records: FloatArray) -> DoubleArray:
         self.network.eval()
         with torch.inference_mode():
-            told = [torch.softmax(self.network(part), dim=1) for part in torch.from_numpy(records).split(4096)]
-        return torch.cat(told).double().numpy()
+            parts = [torch.softmax(self.network(part), dim=1) for part in torch.from_numpy(records).split(4096)]
+        return torch.cat(parts).double().numpy()
 
 
 class NetworkAttack:
@@ -70,13 +69,13 @@ class NetworkAttack:
             originals = task.original_train
             phases.insert(0, lambda _: originals)
         for number, records in enumerate(phases):
-            told = _as_part(on_epoch, number, len(phases))
-            train_classifier(network, records, task.train_labels, config, generator, told)
+            report = _as_part(on_epoch, number, len(phases))
+            train_classifier(network, records, task.train_labels, config, generator=generator, on_epoch=report)
         return NetworkAdversary(network)
 
 
 def _as_part(on_epoch: OnEpoch, number: int, parts: int) -> OnEpoch:
-    """Epochs of one of several trainings in a row, told as epochs of the whole."""
+    """Reports the epochs of one of several consecutive trainings as epochs of the whole."""
     return lambda epoch: on_epoch(replace(epoch, number=epoch.number + number * epoch.total, total=epoch.total * parts))
 
 
@@ -85,6 +84,7 @@ def train_classifier(
     records: Callable[[int], FloatArray],
     train_labels: IntArray,
     config: OptimiserConfig,
+    *,
     generator: torch.Generator,
     on_epoch: OnEpoch,
 ) -> None:
@@ -99,7 +99,8 @@ def train_classifier(
         return {"total": F.cross_entropy(network(features[rows]), labels[rows])}
 
     network.train()
-    minimise(batch_loss, network.state_dict(keep_vars=True), len(labels), config, generator, TrainingContext(on_epoch))
+    learnt, run = network.state_dict(keep_vars=True), TrainingContext(on_epoch)
+    minimise(batch_loss, learnt, len(labels), config, generator=generator, run=run)
 
 
 ATTACK = NetworkAttack()

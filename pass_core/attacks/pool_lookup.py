@@ -1,4 +1,4 @@
-"""The attacker that a finite pool admits: writes down which class every released record came from, and looks it up."""
+"""An attacker of a finite pool: records which class each released record came from, and looks it up."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,8 +7,8 @@ import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
 from pass_core.attacks.base import AttackTask
+from pass_core.checks import check_range
 from pass_core.data import DoubleArray
-from pass_core.errors import ConfigError
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
@@ -20,8 +20,7 @@ class PoolLookupConfig:
     draws: int = 8
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ConfigError(f"draws: expected at least 1, found {self.draws}")
+        check_range(self, "draws", at_least=1)
 
 
 class PoolLookupAttack:
@@ -41,7 +40,7 @@ class PoolLookupAttack:
         counts: DoubleArray = np.zeros((len(numbers.known), task.n_classes))
         np.add.at(counts, (np.concatenate(seen), np.tile(task.train_labels, config.draws)), 1 / config.draws)
         prior = class_shares(task.train_labels, task.n_classes)
-        # As if every donor had been shown for one average record more: few sightings make nobody certain.
+        # As if each donor had been shown for one more average record: few sightings give no certainty.
         table = (counts + prior) / (counts.sum(axis=1, keepdims=True) + 1)
         return LookupAdversary(numbers, table, prior)
 

@@ -80,7 +80,9 @@ def pass_exactly(subject: Subject, substitution: Substitution, depth: Depth, rng
         joint = substitution.train_law.joint[attribute.name]
         readouts[f"inferred {attribute.name}"] = np.ascontiguousarray(posterior(joint).T)
         readouts[f"rare {attribute.name}"] = rare_donors(joint)[:, None]
-    law = channel_law(channel, test.records.features, test.records.labels, subject.attributes, rng_for("law"), 0, readouts)
+    law = channel_law(
+        channel, test.records.features, test.records.labels, subject.attributes, rng=rng_for("law"), n_draws=0, readouts=readouts
+    )
     records = np.arange(len(test))
     hits = {name: law.readouts[f"rule {name}"][records, subject.labels("test", name)] for name in rules}
     known_hits = {}
@@ -139,7 +141,8 @@ def information(
     # What an attacker knows anyway is given; the values of a published column may reveal something alone, and are not.
     kept = useful if side is None or released else [*useful, side]
     units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
-    whole, each = compare_with_null(passed.sums, labels, units, rng, audited.depth.permutations, side, released)
+    permutations = audited.depth.permutations
+    whole, each = compare_with_null(passed.sums, labels, units, rng, permutations=permutations, known=side, released=released)
     return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
 
 

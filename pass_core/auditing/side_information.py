@@ -63,7 +63,11 @@ def _linear_hits(
         if len(found) < 2:  # nothing to learn: one class, or none
             hits[rows] = test_labels[rows] == (found[0] if len(found) else majority_class(labels))
             continue
-        task = AttackTask(lambda _, inside=inside: train[inside], labels[inside], attribute.n_classes)  # type: ignore[misc]
+        task = AttackTask(
+            released_train=lambda _, inside=inside: train[inside],  # type: ignore[misc]
+            train_labels=labels[inside],
+            n_classes=attribute.n_classes,
+        )
         config = logistic_regression.LogisticRegressionConfig()
         adversary = logistic_regression.ATTACK.learn(task, config, rng, lambda _: None)
         hits[rows] = hits_of(adversary.probabilities(test[rows]), test_labels[rows])

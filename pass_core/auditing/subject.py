@@ -177,7 +177,8 @@ def _substitution(
     release: DrawnRelease, attributes: tuple[Attribute, ...], train: Part, test: Part
 ) -> tuple[Substitution, MadeRelease]:
     donors, channel = release.donor_features, release.channel("train", np.arange(len(train)))
-    law = channel_law(channel, train.records.features, train.records.labels, attributes, release.rng, release.fresh_draws)
+    records, draws = train.records, release.fresh_draws
+    law = channel_law(channel, records.features, records.labels, attributes, rng=release.rng, n_draws=draws)
     strangers = np.arange(len(donors)) + 1 + max(int(part.persons.max(initial=-1)) for part in (train, test))
     substitution = Substitution(
         channel=release.channel,

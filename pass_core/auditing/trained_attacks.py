@@ -57,10 +57,15 @@ def attack_attribute(
             f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer; "
             "drop the attribute or split the data differently"
         )
-    originals = AttackTask(lambda _: train.features, train_labels, attribute.n_classes)
-    pool = subject.substitution
-    donors = None if pool is None else DonorTable(pool.train_law.joint[attribute.name], pool.donor_features)
-    released = AttackTask(subject.released_train, train_labels, attribute.n_classes, train.features, donors)
+    count, pool = attribute.n_classes, subject.substitution
+    originals = AttackTask(released_train=lambda _: train.features, train_labels=train_labels, n_classes=count)
+    released = AttackTask(
+        released_train=subject.released_train,
+        train_labels=train_labels,
+        n_classes=count,
+        original_train=train.features,
+        donors=None if pool is None else DonorTable(pool.train_law.joint[attribute.name], pool.donor_features),
+    )
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:
         def on_epoch(epoch: Epoch) -> None:

@@ -1,7 +1,7 @@
 """Keyed draws: the donor of a record is a function of a secret key, not of a random state.
 
 A retry, another order or another number of workers gives the same donor, and no run draws a record a second time,
-which would let an attacker average. Without the key a draw cannot be replayed.
+which would let an attacker average. Without the key nobody can replay a draw.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ KEY_BYTES = 32
 # Thresholds are integers of 53 bits: the largest range in which every integer is a float64, so scaling is exact.
 THRESHOLD_BITS = 53
 _THRESHOLD_RANGE = float(2**THRESHOLD_BITS)
-# Sums are held for so many cells of P at once: they stay in the cache, and their memory is used again from rows to rows.
+# Cumulative sums of this many cells of P at a time: they stay in the cache, and their memory is reused.
 _CELLS_AT_ONCE = 2**19
 
 WordArray = NDArray[np.uint64]
@@ -40,7 +40,7 @@ def experiment_key(seed: int) -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """A public name for a key: a hash that does not tell the key."""
+    """A public name for a key: a hash that does not reveal it."""
     _check_key(key)
     return hashlib.blake2b(key, digest_size=8, person=b"pass-key-id").hexdigest()
 
@@ -98,10 +98,10 @@ def _first_above(cumulative: DoubleArray, picks: DoubleArray) -> IntArray:
 
 
 def uniform_words(rng: np.random.Generator, n: int) -> WordArray:
-    """Uniform words from an experiment's own stream: an attacker's fresh draws, never a release."""
+    """Uniform words from an experiment's random stream: for an attacker's fresh draws, never for a release."""
     return rng.integers(0, 2**64, size=n, dtype=np.uint64)
 
 
 def keyed_order(key: bytes, scope: tuple[str, ...], record_ids: Iterable[str]) -> IntArray:
-    """A permutation of the records that only the key's holder can undo."""
+    """A permutation of the records that only the key's holder can invert."""
     return np.argsort(keyed_words(key, "order", scope, record_ids), kind="stable").astype(np.int64)

@@ -1,9 +1,9 @@
-"""What the data allow before anything is trained: private and useful attributes that depend on each other cannot both be had.
+"""What the data allow before training: hiding a private attribute removes what useful attributes share with it.
 
-When a release tells nothing of a private attribute S, it can tell no more of the useful ones than they have apart from S
+A release without information about a private attribute S keeps at most what the useful attributes have apart from S
 (PASS, eq. 11 with I(X';S) = 0):  Σ_j I(X';U_j) ≤ H(U|S) + TC(U), where U are all useful attributes together and TC is their total
-correlation, ΣH(U_j) − H(U). The right side is ΣH(U_j) − I(U;S). Nor can it tell more of the record X itself than the private
-attribute leaves open:  I(X';X) ≤ H(X|S).
+correlation, ΣH(U_j) − H(U). The right side is ΣH(U_j) − I(U;S). It keeps at most H(X|S) of the record X itself:
+I(X';X) ≤ H(X|S).
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from pass_core.channel.joint_law import entropy
 from pass_core.data import Attribute, IntArray, with_role
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How much of the useful attributes, and of the record itself, can survive once every private one is hidden."""
+    """How much of the useful attributes, and of the record itself, can remain once all private ones are hidden."""
 
     useful_entropy: float  # Σ_j H(U_j), nats
     total_correlation: float  # TC(U), nats
-    shared: Mapping[str, float]  # private attribute -> I(U;S), nats: what hiding it must cost
+    shared: Mapping[str, float]  # private attribute -> I(U;S), nats: what hiding it removes
     record_entropy: float  # H(X) = ln n of n records, nats
     record_left: Mapping[str, float]  # private attribute -> H(X|S), nats
 
@@ -32,7 +32,7 @@ class Allowance:
 
     @property
     def share(self) -> float:
-        """The ceiling as a share of what the useful attributes say."""
+        """The ceiling as a share of the useful attributes' entropy."""
         return self.ceiling / self.useful_entropy if self.useful_entropy > 0 else 1.0
 
     @property
@@ -42,7 +42,7 @@ class Allowance:
 
     @property
     def most_entangled(self) -> str:
-        """The private attribute that costs most."""
+        """The private attribute that shares most with the useful ones."""
         return max(self.shared, key=lambda name: self.shared[name])
 
 
@@ -56,7 +56,13 @@ def what_the_data_allow(labels: Mapping[str, IntArray], attributes: tuple[Attrib
         private = labels[attribute.name]
         left[attribute.name] = entropy_within(private)
         shared[attribute.name] = max(0.0, together + joint_entropy([private]) - joint_entropy([*useful, private]))
-    return Allowance(alone, alone - together, shared, float(np.log(len(useful[0]))), left)
+    return Allowance(
+        useful_entropy=alone,
+        total_correlation=alone - together,
+        shared=shared,
+        record_entropy=float(np.log(len(useful[0]))),
+        record_left=left,
+    )
 
 
 def entropy_within(classes: IntArray) -> float:

@@ -15,9 +15,9 @@ from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, one_hot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLaw:
-    """What one pass of a set of records through the channel tells."""
+    """The result of one pass of a set of records through the channel."""
 
     joint: Mapping[str, DoubleArray]  # attribute -> T (classes, pool), sums to 1
     row_entropy: float  # mean H(X'|X=x), nats
@@ -42,11 +42,12 @@ def channel_law(
     features: FloatArray,
     labels: Mapping[str, IntArray],
     attributes: tuple[Attribute, ...],
-    rng: np.random.Generator,
+    *,
+    rng: np.random.Generator | None = None,
     n_draws: int = 0,
     readouts: Mapping[str, DoubleArray] | None = None,
 ) -> ChannelLaw:
-    """One streamed pass: joint laws of all attributes, row entropy, read-outs, and `n_draws` draws per record."""
+    """One streamed pass: joint laws of all attributes, row entropy, read-outs, and `n_draws` draws per record from `rng`."""
     starts = np.cumsum([0, *(a.n_classes for a in attributes)])
     joint = torch.zeros(int(starts[-1]), channel.pool_size, dtype=torch.float64)
     largest = torch.zeros(channel.pool_size)
@@ -67,12 +68,18 @@ def channel_law(
         total_entropy += float(torch.special.entr(p).sum(dtype=torch.float64))
         for name, matrix in matrices.items():
             read[name][rows] = (p @ matrix).numpy()
-        if n_draws:
+        if rng is not None and n_draws:
             draws[:, rows] = inverse_cdf(p.numpy(), uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
     n = len(features)
     tables = (joint / n).numpy()
     split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
-    return ChannelLaw(split, total_entropy / n, largest.numpy().astype(np.float64), draws, read)
+    return ChannelLaw(
+        joint=split,
+        row_entropy=total_entropy / n,
+        largest=largest.numpy().astype(np.float64),
+        draws=draws,
+        readouts=read,
+    )
 
 
 def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes: int) -> DoubleArray:
@@ -105,11 +112,11 @@ def best_rule(joint: DoubleArray) -> IntArray:
 
 
 def posterior(joint: DoubleArray) -> DoubleArray:
-    """P(A=a|X'=d), (classes, pool); of a donor never seen the class shares."""
+    """P(A=a|X'=d), (classes, pool); a donor never seen has the class shares."""
     shown = joint.sum(axis=0)
     prior = joint.sum(axis=1, keepdims=True) / joint.sum()
-    told: DoubleArray = np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior)
-    return told
+    posteriors: DoubleArray = np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior)
+    return posteriors
 
 
 def mutual_information(joint: DoubleArray) -> float:

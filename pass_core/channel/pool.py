@@ -1,7 +1,7 @@
 """Choosing the pool of donors from the training records (pure: indices out).
 
-Uniformly; or with given shares of an attribute's classes (`target`); or with the data's own shares (`stratify`). Whatever the
-way, `only` says who may be a donor at all, and every useful class that occurs in training has a donor.
+Uniformly, with given shares of an attribute's classes (`target`), or with the data's own shares (`stratify`). In each case,
+`only` limits who may be a donor, and each useful class that occurs in training has a donor.
 """
 
 import itertools
@@ -24,12 +24,12 @@ DONORS = 1024  # by default
 LISTED = 20  # classes that a message lists
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """How many training records become donors, drawn without replacement; which ones, and who may not meet whom."""
+    """How many training records become donors, drawn without replacement; which ones, and which donors are excluded."""
 
     donors: int | None = None  # null: 1024, or half of the training records where these are fewer than 2048
-    forbid: Forbidden = "none"  # whom a record may not meet: itself, or anybody of its own person
+    forbid: Forbidden = "none"  # donors excluded for a record: itself, or all of its own person
     target: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # attribute -> class -> share; others share the rest
     stratify: tuple[str, ...] = ()  # attributes whose combinations of classes keep their share of the training records
     only: Mapping[str, str] = field(default_factory=dict)  # column -> class that every donor has, such as consent: "yes"
@@ -58,7 +58,7 @@ class Column:
 
     classes: tuple[str, ...]
     labels: IntArray
-    shown: tuple[str, ...]  # the classes as messages may name them: one that is a single person has a number there
+    shown: tuple[str, ...]  # the classes as messages may name them: a class of a single person is shown as a number
 
 
 def sample_pool(
@@ -77,10 +77,10 @@ def sample_pool(
         raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {n_donors}; lower it")
     if config.target:
         cells = _target_cells(columns, config, n_donors)
-        donors = _draw(columns, tuple(config.target), cells, allowed, config, rng)
+        donors = _draw(columns, tuple(config.target), cells, allowed=allowed, config=config, rng=rng)
     elif config.stratify:
         cells = _data_cells(columns, config.stratify, n_records)
-        donors = _draw(columns, config.stratify, cells, allowed, config, rng)
+        donors = _draw(columns, config.stratify, cells, allowed=allowed, config=config, rng=rng)
     else:
         donors = allowed[rng.choice(len(allowed), size=n_donors, replace=False)]
     _check_useful(columns, useful, allowed, donors, config)
@@ -88,7 +88,7 @@ def sample_pool(
 
 
 def apportion(shares: Iterable[Fraction], donors: int, rng: np.random.Generator) -> list[int]:
-    """Whole donors for shares that sum to 1, by largest remainder; equal remainders are settled by lot, not by name."""
+    """Numbers of donors for shares that sum to 1, by largest remainder; ties are broken at random."""
     quotas = [share * donors for share in shares]
     counts = [math.floor(quota) for quota in quotas]
     by_remainder = sorted(rng.permutation(len(quotas)).tolist(), key=lambda k: counts[k] - quotas[k])
@@ -98,7 +98,7 @@ def apportion(shares: Iterable[Fraction], donors: int, rng: np.random.Generator)
 
 
 def _allowed(columns: Mapping[str, Column], n_records: int, only: Mapping[str, str]) -> IntArray:
-    """Records that may be donors."""
+    """Positions of the records that may be donors."""
     may = np.ones(n_records, dtype=np.bool_)
     for name, wanted in only.items():
         column = _column(columns, name, "pool.only")
@@ -128,7 +128,7 @@ def _target_cells(columns: Mapping[str, Column], config: PoolConfig, n_donors: i
 def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dict[int, Fraction]:
     """Class -> share. Classes that are not named but occur in training share the rest equally.
 
-    Equally, not as in the data: who sets a target replaces the data's distribution, and should not get it back for the rest.
+    Equally, not as in the data: a target replaces the data's distribution, for the other classes, too.
     """
     shares = {_class_index(column, name, text, "pool.target"): _exact(share) for text, share in wanted.items()}
     others = [index for index in np.unique(column.labels).tolist() if index not in shares]
@@ -155,11 +155,12 @@ def _draw(
     columns: Mapping[str, Column],
     names: tuple[str, ...],
     cells: Cells,
+    *,
     allowed: IntArray,
     config: PoolConfig,
     rng: np.random.Generator,
 ) -> IntArray:
-    """So many donors of every cell as its share says, uniformly within it."""
+    """Draws each cell's share of the donors, uniformly within the cell."""
     stacked = np.stack([columns[name].labels[allowed] for name in names], axis=1)
     found, cell_of = np.unique(stacked, axis=0, return_inverse=True)
     number = {tuple(cell): k for k, cell in enumerate(found.tolist())}
@@ -210,7 +211,7 @@ def _class_index(column: Column, name: str, wanted: str, parameter: str) -> int:
         quotes = " (put yes and no in quotes: YAML reads them as true and false)" if wanted in ("true", "false") else ""
         raise ConfigError(
             f"{parameter}: unknown class {wanted!r} of {name!r}: expected one of "
-            f"{known or f'its {len(column.classes)} classes, which name a person each'}{quotes}"
+            f"{known or f'its {len(column.classes)} classes, each of one person'}{quotes}"
         )
     return column.classes.index(wanted)
 
@@ -220,5 +221,5 @@ def _total(shares: Mapping[str, float]) -> Fraction:
 
 
 def _exact(share: float) -> Fraction:
-    """A share as it was written: a tenth of 30 donors are 3, not 3.0000000000000004."""
+    """A share as written: a tenth of 30 donors is 3, not 3.0000000000000004."""
     return Fraction(str(float(share)))

@@ -16,14 +16,8 @@ from pass_core.data import FloatArray, IntArray
 from pass_core.errors import MethodError
 
 # Rows are scored in padded blocks of one fixed size: the last bits of a float32 product depend on the matrix's shape,
-# and a draw must not depend on how many records happen to stand beside it.
+# and a draw must not depend on the number of records beside it.
 BLOCK_ROWS = 1024
-
-
-def log_probabilities(embedded: Tensor, donors: Tensor, temperature: float) -> Tensor:
-    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ (eq. 2), for f (batch, dim) and g (pool, dim); the reference."""
-    cosine = F.normalize(embedded, dim=1) @ F.normalize(donors, dim=1).T  # (batch, pool)
-    return F.log_softmax(cosine / temperature, dim=1)
 
 
 class Channel(Protocol):
@@ -36,7 +30,7 @@ class Channel(Protocol):
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records.
 
-        P is the caller's to change.
+        The caller may change P.
         """
 
 
@@ -63,7 +57,7 @@ class SubstitutionChannel:
 
     @functools.cached_property
     def _scaled(self) -> Tensor:
-        """(dim, pool) directions of the donors over τ; lakes ask for a block at a time, which would pay for it anew."""
+        """(dim, pool) directions of the donors over τ; cached, since a lake calls `blocks` for a few records at a time."""
         return F.normalize(self.donors, dim=1).T / self.temperature
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -77,37 +71,37 @@ class SubstitutionChannel:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Who may not meet whom: records and donors of one unit, which is a record itself or a person."""
+    """Excluded donors: those of the same unit as the record, where a unit is a record or a person."""
 
     record_units: IntArray  # (n,)
     donor_units: IntArray  # (pool,)
 
     def of(self, rows: slice | IntArray) -> NDArray[np.bool_]:
-        """(rows, pool) where a donor is out of the question for a record."""
+        """(rows, pool) True where a donor is excluded for a record."""
         excluded: NDArray[np.bool_] = self.record_units[rows, None] == self.donor_units
         return excluded
 
     def subset(self, rows: IntArray) -> "Exclusion":
-        """For some of the records."""
+        """The exclusion of some of the records."""
         return Exclusion(self.record_units[rows], self.donor_units)
 
 
 @dataclass(frozen=True)
 class ExcludingChannel:
-    """A channel in which some donors are out of the question for some records."""
+    """A channel in which some donors are excluded for some records."""
 
     channel: Channel
-    exclusion: Exclusion  # of the records in the order in which features are given to `blocks`
+    exclusion: Exclusion  # of the records, in the order of the features given to `blocks`
 
     @property
     def pool_size(self) -> int:
         return self.channel.pool_size
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """The other donors' probabilities, scaled to sum to one.
+        """The remaining donors' probabilities, scaled to sum to one.
 
         Raises:
-            MethodError: a record has no other donor.
+            MethodError: a record has no donor left.
         """
         for rows, allowed in self.channel.blocks(features):
             allowed[self.exclusion.of(rows)] = 0

@@ -1,4 +1,4 @@
-"""Methods that add noise or blot out entries: what is clipped to which range, and a release in blocks."""
+"""Methods that add noise or mask entries: the range to which values are clipped, and the release."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,12 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
-from pass_core.errors import ConfigError
-from pass_core.methods.base import ReleaseContext
-from pass_core.training.context import TrainingContext
-from pass_core.training.loop import TrainConfig
+from pass_core.methods.base import RecordMaker, ReleaseContext
 
 CLIP = 3.0  # standard deviations around the mean to which vectors and windows are clipped: a range makes sensitivity finite
 
@@ -28,7 +24,7 @@ class ValueRange:
 
     @classmethod
     def learn(cls, features: FloatArray) -> "ValueRange":
-        """Of these records: smallest to largest pixel, or three deviations around the mean."""
+        """The range of these records: smallest to largest pixel, or three deviations around the mean."""
         if features.ndim == 4:
             return cls(np.array(features.min(), dtype=np.float32), np.array(features.max(), dtype=np.float32))
         over = (0, *range(2, features.ndim))
@@ -38,38 +34,32 @@ class ValueRange:
 
     @property
     def span(self) -> FloatArray:
-        """How far two values can lie apart."""
+        """The largest difference of two values."""
         return self.high - self.low
 
     @property
     def middle(self) -> FloatArray:
-        """Grey, or the mean."""
+        """Grey for images, else the mean."""
         middle: FloatArray = ((self.low + self.high) / 2).astype(np.float32)
         return middle
 
     def clip(self, features: FloatArray) -> FloatArray:
-        """Within the range."""
+        """Values within the range."""
         clipped: FloatArray = np.clip(features, self.low, self.high)
         return clipped
 
 
 def laplace(rng: np.random.Generator, shape: tuple[int, ...], scale: FloatArray | float) -> FloatArray:
-    """Laplace noise with E|noise| = scale, which spreads over `shape`."""
+    """Laplace noise with E|noise| = scale, broadcast to `shape`."""
     noise: FloatArray = (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
     return noise
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Raises ConfigError unless it is above 0."""
-    if epsilon <= 0:
-        raise ConfigError(f"epsilon: expected above 0, found {epsilon}")
 
 
 ConfigT = TypeVar("ConfigT")
 
 
 class NoiseMethod(ABC, Generic[ConfigT]):
-    """A method that learns nothing but the range of values; a subclass says what is done to records."""
+    """A method that learns only the range of values; a subclass changes the records."""
 
     summary: ClassVar[str]
     config_type: ClassVar[type[Any]]
@@ -78,42 +68,25 @@ class NoiseMethod(ABC, Generic[ConfigT]):
     def release(self, records: FloatArray, values: ValueRange, config: ConfigT, rng: np.random.Generator) -> FloatArray:
         """New records from clipped ones."""
 
-    def fit(
-        self,
-        data: Records,
-        setting: ReleaseContext,
-        config: ConfigT,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
-    ) -> "FittedNoise[ConfigT]":
+    def fit(self, data: Records, *, config: ConfigT, **_: object) -> "FittedNoise[ConfigT]":
         """Learns the range of values."""
-        del setting, training, rng, run
         return FittedNoise(self, ValueRange.learn(data.features), config)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: ConfigT) -> "FittedNoise[ConfigT]":
-        del setting
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> "FittedNoise[ConfigT]":
+        del context
         return FittedNoise(self, ValueRange(state["low"].numpy(), state["high"].numpy()), config)
 
 
-@dataclass(frozen=True, slots=True)
-class FittedNoise(Generic[ConfigT]):
-    """The range of values, and what is done within it."""
+@dataclass(frozen=True)
+class FittedNoise(RecordMaker, Generic[ConfigT]):
+    """The range of values, and the noise added within it."""
 
     method: NoiseMethod[ConfigT]
     values: ValueRange
     config: ConfigT
 
-    @property
-    def channel(self) -> None:
-        return None
-
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
-        released: FloatArray = np.empty_like(features)
-        for start in range(0, len(features), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            released[rows] = self.method.release(self.values.clip(features[rows]), self.values, self.config, rng)
-        return released
+    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return self.method.release(self.values.clip(records), self.values, self.config, rng)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"low": torch.from_numpy(self.values.low), "high": torch.from_numpy(self.values.high)}

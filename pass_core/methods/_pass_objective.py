@@ -10,7 +10,12 @@ With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂
 
 All but the last two are a thin matrix product, class indicators times a table over donors, which one `addmm` adds to
 −μ ln P/B. One matrix of the batch's size is held, ln P, which becomes ∂L/∂z in place; autograd would hold one for every
-operation. `pass_core.methods._pass_losses` has the same terms one by one, as the reference.
+operation. The tests hold a reference that computes the terms one by one.
+
+    L = Σ_i L_S(i) + λ Σ_j L_U(j) + μ L_X        (eq. 3)
+
+The paper prints minus signs in eq. 3, but derives, and needs for its bound, the plus signs: L_U is a cross-entropy and L_X
+an entropy. Its constant (eq. 10) counts the slack λ once; it is needed once per useful attribute.
 """
 
 import math
@@ -22,14 +27,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.methods._pass_losses import SMALLEST_PROBABILITY
 from pass_core.training.parallel import ALONE, World
 
 ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass
+# Below the smallest class mean that float32 can hold, so it changes no value; it keeps ln 0 out of the gradient.
+SMALLEST_PROBABILITY = 1e-30
 SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends at 1e-38
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X + ν L_T over a pool.
 
@@ -65,8 +71,8 @@ class Objective:
         `terms` holds every L_S, every L_U, H(X'), L_X and, with a teacher, L_T, in this order, without gradient.
         """
         unit = F.normalize(embedded, dim=1), F.normalize(donors, dim=1)
-        given = unit[0], unit[1], tuple(private), tuple(useful), teacher, self
-        total, terms = _ObjectiveFunction.apply(*given)  # type: ignore[no-untyped-call]
+        labels = tuple(private), tuple(useful)
+        total, terms = _ObjectiveFunction.apply(*unit, labels, teacher, self)  # type: ignore[no-untyped-call]
         return total, terms
 
 
@@ -78,11 +84,10 @@ class _ObjectiveFunction(torch.autograd.Function):
         ctx: Any,
         f: Tensor,
         g: Tensor,
-        private: tuple[Tensor, ...],
-        useful: tuple[Tensor, ...],
-        teacher: Tensor | None,
-        parts: Objective,
+        labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+        *given: Any,
     ) -> tuple[Tensor, Tensor]:
+        (private, useful), (teacher, parts) = labels, given
         log_p, law = _first_pass(f, g, private, parts)
         terms, table, weights, faint = _terms(log_p, law, private, useful, parts)
         imitation = None if teacher is None else -parts.world.mean(torch.dot(teacher.view(-1), log_p.view(-1)) / len(log_p))
@@ -101,15 +106,15 @@ class _ObjectiveFunction(torch.autograd.Function):
         return total, terms
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_z, f, g = ctx.saved_tensors
         scale = grad_total / ctx.temperature
-        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None, None
+        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
 
 
 @dataclass(frozen=True, slots=True)
 class _BatchLaw:
-    """What one pass over the batch tells."""
+    """The result of one pass over the batch."""
 
     class_means: list[Tensor]  # (classes, pool) per private attribute; zero for an absent class
     class_shares: list[Tensor]  # (classes,)
@@ -198,3 +203,16 @@ def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, teacher: T
         torch.mul(p, g, out=logs)
         if teacher is not None:
             logs.add_(p.sub_(teacher[rows]), alpha=parts.teacher_weight / batch)
+
+
+def bound_constant(n_private: int, pool_size: int, useful_entropies: Sequence[float], weights: tuple[float, float]) -> float:
+    """C (eq. 10, corrected) of the bound E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 9).
+
+    It holds for μ ≤ the number of private attributes. `weights` are λ and μ.
+    """
+    useful_weight, general_weight = weights
+    return (
+        (n_private - general_weight) * math.log(pool_size)
+        - useful_weight * sum(useful_entropies)
+        + useful_weight * len(useful_entropies)
+    )

@@ -1,4 +1,4 @@
-"""ADV, or ALR (Bertran et al. 2019): keep what a classifier says of useful attributes, within a budget of leakage."""
+"""ADV, or ALR (Bertran et al. 2019): keep a classifier's output for useful attributes, within a budget of leakage."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pass_core.checks import check_range
 from pass_core.data import Records, with_role
-from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, class_shares, total
 from pass_core.methods.adversarial.training import AdversarialMethod
 from pass_core.methods.base import ReleaseContext
@@ -23,9 +23,7 @@ class AdvConfig(GameConfig):
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        for name in ("penalty", "budget"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
+        check_range(self, "penalty", "budget", at_least=0)
 
 
 def useful_divergence(original: Tensor, released: Tensor) -> Tensor:
@@ -35,8 +33,8 @@ def useful_divergence(original: Tensor, released: Tensor) -> Tensor:
 
 def leakage_penalty(private: Tensor, shares: Tensor, budget: float) -> Tensor:
     """relu( mean KL( p(S|x') ‖ π ) − k )², from (members, batch, classes) logits and the classes' shares π."""
-    told = F.log_softmax(private, dim=2)
-    leaked = (told.exp() * (told - shares.log())).sum(dim=2).mean()
+    logs = F.log_softmax(private, dim=2)
+    leaked = (logs.exp() * (logs - shares.log())).sum(dim=2).mean()
     return F.relu(leaked - budget).square()
 
 
@@ -47,8 +45,8 @@ class Adv(AdversarialMethod[AdvConfig]):
     config_type: ClassVar[type[AdvConfig]] = AdvConfig
     useful_stay: ClassVar[bool] = True
 
-    def objective(self, data: Records, setting: ReleaseContext, config: AdvConfig) -> GeneratorLoss:
-        shares = {a.name: class_shares(data, a).to(setting.device) for a in with_role(setting.attributes, "private")}
+    def objective(self, data: Records, context: ReleaseContext, config: AdvConfig) -> GeneratorLoss:
+        shares = {a.name: class_shares(data, a).to(context.device) for a in with_role(context.attributes, "private")}
 
         def terms(move: Move) -> dict[str, Tensor]:
             with torch.no_grad():

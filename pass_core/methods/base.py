@@ -1,5 +1,6 @@
-"""What every obfuscation method keeps to; what learns (Method) and what was learnt (Fitted) are different types."""
+"""The interface of obfuscation methods; what learns (Method) and what was learnt (Fitted) are different types."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -11,8 +12,9 @@ from torch import Tensor
 import pass_core.methods
 from pass_core import discovery
 from pass_core.attacks.base import Adversary
-from pass_core.channel.substitution import Channel, Exclusion
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.channel.substitution import BLOCK_ROWS, Channel, Exclusion, draw_substitutes
+from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
+from pass_core.errors import MethodError
 from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import hold_out
 from pass_core.training.loop import TrainConfig
@@ -20,20 +22,32 @@ from pass_core.training.loop import TrainConfig
 
 @dataclass(frozen=True, slots=True)
 class ReleaseContext:
-    """What is fixed before training and known again at release: attributes with roles, donors, device."""
+    """What is fixed before training and needed again at release: attributes with roles, donors, device."""
 
     attributes: tuple[Attribute, ...]
     pool: Records
     device: torch.device
-    exclusion: Exclusion | None = None  # in training: whom its records will not meet when they are released
+    exclusion: Exclusion | None = None  # in training: donors that its records may not get at release
+
+    def private_and_useful(self) -> tuple[tuple[Attribute, ...], tuple[Attribute, ...]]:
+        """The attributes of both roles; raises MethodError when either has none."""
+        private, useful = with_role(self.attributes, "private"), with_role(self.attributes, "useful")
+        if not private or not useful:
+            raise MethodError("expected at least one private and one useful attribute; see the data set's section")
+        return private, useful
+
+    def check_pool(self, n_donors: int) -> None:
+        """Raises MethodError when a model was trained for a pool of another size."""
+        if n_donors != len(self.pool):
+            raise MethodError(f"expected a pool of the model's {n_donors} donors, found {len(self.pool)}; train again")
 
 
 class Fitted(Protocol):
-    """A protector that was learnt: small, frozen, saved as tensors."""
+    """A trained protector: small, frozen, saved as tensors."""
 
     @property
     def channel(self) -> Channel | None:
-        """P(x'|x) over the pool for methods that substitute by donors, None for those that make new records."""
+        """P(x'|x) over the pool for methods that substitute by donors, None for those that generate new records."""
 
     def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Protected records of the same shape, with fresh draws from `rng` (experiments and attacks only)."""
@@ -42,9 +56,44 @@ class Fitted(Protocol):
         """Everything learnt, as tensors."""
 
 
+@dataclass(frozen=True)
+class FittedChannel:
+    """A trained channel over the pool, with the tensors to save."""
+
+    channel: Channel
+    donor_features: FloatArray  # (pool, *shape)
+    learnt: Mapping[str, Tensor]
+
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return draw_substitutes(self.channel, features, self.donor_features, rng)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self.learnt)
+
+
+class RecordMaker(ABC):
+    """A trained protector that generates new records, a block at a time."""
+
+    @property
+    def channel(self) -> None:
+        """It draws no donors."""
+        return None
+
+    @abstractmethod
+    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """New records for one block."""
+
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+        released: FloatArray = np.empty_like(features)
+        for start in range(0, len(features), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            released[rows] = self.release(features[rows], rng)
+        return released
+
+
 @runtime_checkable
 class Adversarial(Protocol):
-    """A protector that was trained against adversaries of its own, and keeps them."""
+    """A protector that was trained against its own adversaries, and keeps them."""
 
     @property
     def adversaries(self) -> Mapping[str, Adversary]:
@@ -53,10 +102,10 @@ class Adversarial(Protocol):
 
 @runtime_checkable
 class Withdrawable(Protocol):
-    """A method whose protectors go on when donors leave: the others' probabilities scaled to sum to one."""
+    """A method whose protectors still work when donors withdraw: the other donors' probabilities are scaled to sum to one."""
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
-        """What `state_dict` gave, for a pool of only these of its donors."""
+        """The `state_dict` for a pool that keeps only these donors."""
 
 
 class Method(Protocol):
@@ -68,7 +117,8 @@ class Method(Protocol):
     def fit(
         self,
         data: Records,
-        setting: ReleaseContext,
+        *,
+        context: ReleaseContext,
         config: Any,
         training: TrainConfig,
         rng: np.random.Generator,
@@ -76,8 +126,8 @@ class Method(Protocol):
     ) -> Fitted:
         """Learns a protector from labelled training records."""
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: Any) -> Fitted:
-        """The fitted protector again, from what `state_dict` gave."""
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: Any) -> Fitted:
+        """The fitted protector that `state_dict` saved."""
 
 
 def find_method(name: str) -> Method:
@@ -90,9 +140,9 @@ def fit_method(
     method: Method,
     data: Records,
     blocks: IntArray,
-    setting: ReleaseContext,
-    config: Any,
     *,
+    context: ReleaseContext,
+    config: Any,
     training: TrainConfig,
     rng_for: Callable[[str], np.random.Generator],
     run: TrainingContext,
@@ -102,5 +152,6 @@ def fit_method(
     The pipeline and the Python API both train here.
     """
     held_out = hold_out(blocks, training.validation_share, rng_for("validation"))
-    fitted = method.fit(data, setting, config, training, rng_for("fit"), replace(run, held_out=held_out))
+    run = replace(run, held_out=held_out)
+    fitted = method.fit(data, context=context, config=config, training=training, rng=rng_for("fit"), run=run)
     return fitted, np.delete(np.arange(len(data)), held_out)

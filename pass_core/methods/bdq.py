@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.checks import check_choice, check_range
 from pass_core.data import Records
-from pass_core.errors import ConfigError, MethodError
+from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Generator, common_generator
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -29,16 +30,14 @@ class BdqConfig(GameConfig):
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.uncertainty < 0:
-            raise ConfigError(f"uncertainty: expected 0 or more, found {self.uncertainty}")
-        if self.encoder not in get_args(Encoder):
-            raise ConfigError(f"encoder: expected one of {', '.join(get_args(Encoder))}, found {self.encoder!r}")
+        check_range(self, "uncertainty", at_least=0)
+        check_choice(self, "encoder", get_args(Encoder))
 
 
 def uncertainty(private: Tensor) -> Tensor:
     """Mean entropy of p(S|x'), from (members, batch, classes) logits."""
-    told = F.log_softmax(private, dim=2)
-    return -(told.exp() * told).sum(dim=2).mean()
+    logs = F.log_softmax(private, dim=2)
+    return -(logs.exp() * logs).sum(dim=2).mean()
 
 
 class SoftLevels(SelfStarting):
@@ -101,8 +100,8 @@ class Bdq(AdversarialMethod[BdqConfig]):
     def generator(self, shape: Shape, config: BdqConfig) -> Generator:
         return common_generator(shape) if config.encoder == "generator" else BlurDifferenceQuantise(shape)
 
-    def objective(self, data: Records, setting: ReleaseContext, config: BdqConfig) -> GeneratorLoss:
-        del data, setting
+    def objective(self, data: Records, context: ReleaseContext, config: BdqConfig) -> GeneratorLoss:
+        del data, context
 
         def terms(move: Move) -> dict[str, Tensor]:
             unsure = {name: uncertainty(logits) for name, logits in move.private.items()}

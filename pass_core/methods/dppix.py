@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
-from pass_core.errors import ConfigError
-from pass_core.methods._noise import NoiseMethod, ValueRange, check_epsilon, laplace
+from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,8 @@ class DppixConfig:
     differing: int | None = None  # m; null: a quarter of a cell, which is the usual 16 for images
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        if self.cell < 1:
-            raise ConfigError(f"cell: expected at least 1, found {self.cell}")
-        if self.differing is not None and self.differing < 1:
-            raise ConfigError(f"differing: expected at least 1, or null, found {self.differing}")
+        check_range(self, "epsilon", above=0)
+        check_range(self, "cell", "differing", at_least=1)
 
 
 class Dppix(NoiseMethod[DppixConfig]):
@@ -36,11 +33,8 @@ class Dppix(NoiseMethod[DppixConfig]):
     def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: np.random.Generator) -> FloatArray:
         axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
         differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
-        sums, counts, span = (
-            records,
-            np.ones(records.shape[1:], dtype=np.float32),
-            np.broadcast_to(values.span, records.shape[1:]),
-        )
+        sums, counts = records, np.ones(records.shape[1:], dtype=np.float32)
+        span = np.broadcast_to(values.span, records.shape[1:])
         for axis in axes:  # the last cells may be smaller, and their means noisier
             starts = np.arange(0, records.shape[axis], config.cell)
             sums = np.add.reduceat(sums, starts, axis=axis)

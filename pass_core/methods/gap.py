@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
+from pass_core.checks import check_range
 from pass_core.data import Records, Role
 from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
@@ -28,17 +29,13 @@ class GapConfig(GameConfig):
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.distortion is not None and self.distortion <= 0:
-            raise ConfigError(f"distortion: expected above 0, or null, found {self.distortion}")
-        if self.penalty <= 0:
-            raise ConfigError(f"penalty: expected above 0, found {self.penalty}")
-        if self.penalty_growth < 1:
-            raise ConfigError(f"penalty_growth: expected at least 1, found {self.penalty_growth}")
+        check_range(self, "distortion", "penalty", above=0)
+        check_range(self, "penalty_growth", at_least=1)
         if self.penalty_at_most < self.penalty:
             raise ConfigError(f"penalty_at_most: expected at least penalty ({self.penalty}), found {self.penalty_at_most}")
 
     def penalty_in(self, epoch: int) -> float:
-        """ρ; a bound that is kept costs nothing, however large."""
+        """ρ; a bound that holds costs nothing, however large."""
         # By logarithms: the power itself overflows in a long training.
         return math.exp(min(math.log(self.penalty_at_most), math.log(self.penalty) + epoch * math.log(self.penalty_growth)))
 
@@ -55,8 +52,8 @@ class Gap(AdversarialMethod[GapConfig]):
     config_type: ClassVar[type[GapConfig]] = GapConfig
     needs: ClassVar[tuple[Role, ...]] = ("private",)
 
-    def objective(self, data: Records, setting: ReleaseContext, config: GapConfig) -> GeneratorLoss:
-        del setting
+    def objective(self, data: Records, context: ReleaseContext, config: GapConfig) -> GeneratorLoss:
+        del context
         bound = DISTORTIONS[len(data.feature_shape)] if config.distortion is None else config.distortion
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -9,24 +9,22 @@ from torch import Tensor
 
 from pass_core.data import FloatArray, Records
 from pass_core.methods.base import ReleaseContext
-from pass_core.training.context import TrainingContext
-from pass_core.training.loop import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityConfig:
-    """Nothing to choose."""
+    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedIdentity:
-    """Releases records as they are."""
+    """Releases records unchanged."""
 
     @property
     def channel(self) -> None:
         return None
 
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:  # noqa: ARG002 (no draw to make)
+    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:  # noqa: ARG002 (draws nothing)
         return features
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -39,23 +37,11 @@ class Identity:
     summary: ClassVar[str] = "no protection: the control that every attack must break"
     config_type: ClassVar[type[IdentityConfig]] = IdentityConfig
 
-    def fit(
-        self,
-        data: Records,  # noqa: ARG002 (nothing is learnt)
-        setting: ReleaseContext,  # noqa: ARG002
-        config: IdentityConfig,  # noqa: ARG002
-        training: TrainConfig,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        run: TrainingContext,  # noqa: ARG002
-    ) -> FittedIdentity:
+    def fit(self, data: Records, **_: object) -> FittedIdentity:  # noqa: ARG002 (learns nothing)
         return FittedIdentity()
 
-    def from_state_dict(
-        self,
-        state: Mapping[str, Tensor],  # noqa: ARG002
-        setting: ReleaseContext,  # noqa: ARG002
-        config: IdentityConfig,  # noqa: ARG002
-    ) -> FittedIdentity:
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: IdentityConfig) -> FittedIdentity:
+        del state, context, config
         return FittedIdentity()
 
 

@@ -1,12 +1,13 @@
-"""The Laplace mechanism: noise on every value, of a scale that makes any two values hard to tell apart."""
+"""The Laplace mechanism: noise on each value, scaled so that any two values are hard to distinguish."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
-from pass_core.methods._noise import NoiseMethod, ValueRange, check_epsilon, laplace
+from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class LaplaceConfig:
     epsilon: float = 10.0
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        check_range(self, "epsilon", above=0)
 
 
 class Laplace(NoiseMethod[LaplaceConfig]):

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pass_core.channel.joint_law import entropy
+from pass_core.checks import check_range
 from pass_core.data import Attribute, IntArray, Records, combinations, with_role
-from pass_core.errors import ConfigError, MethodError
-from pass_core.methods.adversarial.contrastive import info_nce
+from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, Players, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -19,23 +21,27 @@ from pass_core.training.networks import network_for
 EMBEDDING = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MassConfig(GameConfig):
     """The bounds, in nats, and the contrastive loss."""
 
-    private_information: float = 0.0  # m: what may be known of every private attribute
-    useful_information: float | None = None  # n: what must be known of every useful one; null: as much as can be, less `slack`
+    private_information: float = 0.0  # m: what adversaries may learn about each private attribute
+    useful_information: float | None = None  # n: what must stay of each useful one; null: as much as possible, less `slack`
     slack: float = 0.003
     contrast_weight: float = 1.0
     contrast_temperature: float = 0.07
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        for name in ("private_information", "slack", "contrast_weight"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
-        if self.contrast_temperature <= 0:
-            raise ConfigError(f"contrast_temperature: expected above 0, found {self.contrast_temperature}")
+        check_range(self, "private_information", "slack", "contrast_weight", at_least=0)
+        check_range(self, "contrast_temperature", above=0)
+
+
+def info_nce(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """InfoNCE of two views, (batch, dim) each, of the same records; negatives are the other view's, both directions averaged."""
+    similar = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / temperature  # (batch, batch)
+    own = torch.arange(len(first), device=first.device)
+    return (F.cross_entropy(similar, own) + F.cross_entropy(similar.T, own)) / 2
 
 
 def beyond(value: Tensor) -> Tensor:
@@ -67,9 +73,9 @@ class Mass(AdversarialMethod[MassConfig]):
         embedded = players.ally(records)
         return {"contrast": info_nce(embedded, embedded, config.contrast_temperature)}
 
-    def objective(self, data: Records, setting: ReleaseContext, config: MassConfig) -> GeneratorLoss:
+    def objective(self, data: Records, context: ReleaseContext, config: MassConfig) -> GeneratorLoss:
         """Raises MethodError when the bounds exclude each other on these records."""
-        private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
+        private, useful = with_role(context.attributes, "private"), with_role(context.attributes, "useful")
         uncertainty = {a.name: label_entropy(data.labels[a.name]) for a in private + useful}
         wanted = {a.name: _wanted(data, a, private, config) for a in useful}
 
@@ -92,7 +98,7 @@ def label_entropy(labels: IntArray) -> float:
 
 
 def _wanted(data: Records, useful: Attribute, private: tuple[Attribute, ...], config: MassConfig) -> float:
-    """n: what can be known of a useful attribute while only m is known of any private one is H(U|S) + m at most."""
+    """n: with at most m nats about any private attribute, at most H(U|S) + m nats can stay of a useful one."""
     labels = data.labels[useful.name]
     most = label_entropy(labels)
     for attribute in private:
@@ -103,8 +109,8 @@ def _wanted(data: Records, useful: Attribute, private: tuple[Attribute, ...], co
         return max(most - config.slack, 0.0)
     if config.useful_information > most:
         raise MethodError(
-            f"useful_information: expected at most {most:.4f} nats, which these records allow of {useful.name!r} while no more "
-            f"than private_information is told, found {config.useful_information}"
+            f"useful_information: expected at most {most:.4f} nats, which these records allow for {useful.name!r} under "
+            f"private_information, found {config.useful_information}; lower it"
         )
     return config.useful_information
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.checks import check_choice, check_range
 from pass_core.data import Attribute, Records
-from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.generators import Autoencoder, Generator, common_generator
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -19,7 +19,7 @@ Encoder = Literal["generator", "autoencoder"]
 SMALLEST = 1e-7  # at which probabilities are cut off
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MsdaConfig(GameConfig):
     """The weights of the four terms, and what makes the records."""
 
@@ -31,13 +31,9 @@ class MsdaConfig(GameConfig):
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        for name in ("distortion_weight", "private_weight", "useful_weight"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
-        if self.encoder not in get_args(Encoder):
-            raise ConfigError(f"encoder: expected one of {', '.join(get_args(Encoder))}, found {self.encoder!r}")
-        if self.latent < 1:
-            raise ConfigError(f"latent: expected at least 1, found {self.latent}")
+        check_range(self, "distortion_weight", "private_weight", "useful_weight", at_least=0)
+        check_range(self, "latent", at_least=1)
+        check_choice(self, "encoder", get_args(Encoder))
 
 
 def exposure(logits: Tensor, labels: Tensor) -> Tensor:
@@ -68,19 +64,19 @@ class Msda(AdversarialMethod[MsdaConfig]):
             return {}
         with torch.no_grad():
             latent = _latent(move)
-        told = _read(move, latent)
-        return {f"latent_{name}": F.cross_entropy(logits, move.labels[name]) for name, logits in told.items()}
+        read = _read(move, latent)
+        return {f"latent_{name}": F.cross_entropy(logits, move.labels[name]) for name, logits in read.items()}
 
-    def objective(self, data: Records, setting: ReleaseContext, config: MsdaConfig) -> GeneratorLoss:
-        del data, setting
+    def objective(self, data: Records, context: ReleaseContext, config: MsdaConfig) -> GeneratorLoss:
+        del data, context
 
         def terms(move: Move) -> dict[str, Tensor]:
             space = move.players.generator.space
             changed = F.mse_loss(space.standard(move.released), space.standard(move.original))
             exposed = [exposure(logits, move.labels[name]) for name, logits in move.private.items()]
             if config.encoder == "autoencoder":
-                told = _read(move, _latent(move))
-                exposed += [exposure(logits[None], move.labels[name]) for name, logits in told.items()]
+                read = _read(move, _latent(move))
+                exposed += [exposure(logits[None], move.labels[name]) for name, logits in read.items()]
             return {
                 "distortion": config.distortion_weight * changed,
                 "private": config.private_weight * torch.stack(exposed).sum(),

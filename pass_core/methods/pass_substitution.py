@@ -10,26 +10,26 @@ import torch
 from torch import Tensor, nn
 
 from pass_core.channel.joint_law import entropy
-from pass_core.channel.substitution import SubstitutionChannel, draw_substitutes
-from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations, one_hot, with_role
+from pass_core.channel.substitution import SubstitutionChannel
+from pass_core.checks import check_range
+from pass_core.data import Attribute, IntArray, Records, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
-from pass_core.methods._pass_losses import bound_constant
-from pass_core.methods._pass_objective import Objective
-from pass_core.methods.base import ReleaseContext
+from pass_core.methods._pass_objective import Objective, bound_constant
+from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.methods.transport.solver import TransportConfig, solve_transport
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import TOTAL, HeldOut
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
-from pass_core.training.networks import NetworkKind, build_network
-from pass_core.training.parallel import share_statistics
+from pass_core.training.networks import NetworkKind, below, build_network, restored, with_prefix
+from pass_core.training.parallel import World, share_statistics
 
 Preset = Literal["paper", "improved"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Of the terms of the objective (`pass_core.methods._pass_objective`)."""
+    """The weights of the objective's terms (`pass_core.methods._pass_objective`)."""
 
     private: float  # α
     spread: float  # β
@@ -44,15 +44,15 @@ class Weights:
 
 
 def preset_weights(preset: Preset, n_private: int, n_useful: int) -> Weights:
-    """`paper`: eq. 3 with the rule of its experiments. `improved`: imitates transport, and is held to the useful class."""
+    """`paper`: eq. 3 with the rule of its experiments. `improved`: imitates transport and keeps the useful class."""
     if preset == "paper":
         return Weights(private=1.0, spread=1.0, useful=n_private / n_useful, general=0.2 * n_private, teacher=0.0)
     return Weights(private=0.0, spread=0.0, useful=0.3 / n_useful, general=0.0, teacher=1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassConfig:
-    """The channel and the weights of its objective; null weights are the preset's."""
+    """The channel and the weights of its objective; null: the preset's weight."""
 
     preset: Preset = "paper"
     temperature: float = 0.01  # τ
@@ -64,21 +64,15 @@ class PassConfig:
     general_weight: float | None = None  # μ of eq. 1
     teacher_weight: float | None = None  # ν
     teacher_epsilon: float = 0.015  # ε of the transport that is imitated
-    joint_private: bool = False  # hide the combination of the private attributes: two that are hidden singly can tell together
+    joint_private: bool = False  # hide the combination of private attributes: two that are hidden singly can leak together
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "teacher_epsilon"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: expected above 0, found {getattr(self, name)}")
-        if self.embedding_size < 1:
-            raise ConfigError(f"embedding_size: expected at least 1, found {self.embedding_size}")
-        for field in dataclasses.fields(Weights):
-            value = getattr(self, f"{field.name}_weight")
-            if value is not None and value < 0:
-                raise ConfigError(f"{field.name}_weight: expected 0 or more, or null, found {value}")
+        check_range(self, "temperature", "teacher_epsilon", above=0)
+        check_range(self, "embedding_size", at_least=1)
+        check_range(self, *(f"{field.name}_weight" for field in dataclasses.fields(Weights)), at_least=0)
 
     def weights(self, n_private: int, n_useful: int) -> Weights:
-        """For these numbers of attributes; μ above the number of private ones would break the bound."""
+        """The weights for these numbers of attributes; μ above the number of private ones would break the bound."""
         chosen = {field.name: getattr(self, f"{field.name}_weight") for field in dataclasses.fields(Weights)}
         weights = dataclasses.replace(
             preset_weights(self.preset, n_private, n_useful), **{name: v for name, v in chosen.items() if v is not None}
@@ -86,21 +80,6 @@ class PassConfig:
         if weights.general > n_private:
             raise ConfigError(f"general_weight: expected at most the {n_private} private attribute(s), found {weights.general}")
         return weights
-
-
-@dataclass(frozen=True, slots=True)
-class FittedPass:
-    """A trained channel and the donors' features it releases."""
-
-    channel: SubstitutionChannel
-    donor_features: FloatArray  # (pool, *shape)
-
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return draw_substitutes(self.channel, features, self.donor_features, rng)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        encoder = {f"encoder.{name}": value for name, value in self.channel.encoder.state_dict().items()}
-        return encoder | {"donors": self.channel.donors}
 
 
 class PassSubstitution:
@@ -112,74 +91,68 @@ class PassSubstitution:
     def fit(
         self,
         data: Records,
-        setting: ReleaseContext,
+        *,
+        context: ReleaseContext,
         config: PassConfig,
         training: TrainConfig,
         rng: np.random.Generator,
         run: TrainingContext,
-    ) -> FittedPass:
+    ) -> FittedChannel:
         """Minimises the preset's objective, by default Σ L_S + λ Σ L_U + μ L_X (eq. 3), over the encoder f and the embeddings g.
 
-        Told per epoch: every term; for eq. 3 `bound`, above which Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) is not on average (eq. 9);
-        with held-out records, which are not trained on, also that sum and its parts as they are on them.
+        Each epoch reports the terms; for eq. 3 `bound`, an upper bound on Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) on average (eq. 9);
+        and, with held-out records, that sum and its parts on them.
 
         Raises:
             MethodError: no private or no useful attribute, or a useful class without a donor.
         """
-        private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
-        if not private or not useful:
-            raise MethodError(
-                "PASS needs at least one private and one useful attribute; see the data set's section in params.yaml"
-            )
+        private, useful = context.private_and_useful()
         if config.joint_private:
             data, private = _joined(data, private)
         weights = config.weights(len(private), len(useful))
         generator = torch_generator(rng)
         held_out = HeldOut.choose(data.subset(run.held_out), private + useful, rng)
-        kept_rows = np.setdiff1d(np.arange(len(data)), run.held_out)
-        data, exclusion = data.subset(kept_rows), setting.exclusion and setting.exclusion.subset(kept_rows)
-        setting = dataclasses.replace(setting, exclusion=exclusion)
-        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(setting.device)
-        donors = torch.randn(len(setting.pool), config.embedding_size, generator=generator).to(setting.device).requires_grad_()
-        features = torch.from_numpy(data.features).to(setting.device)
-        labels = {a.name: torch.from_numpy(data.labels[a.name]).to(setting.device) for a in private + useful}
-        teacher = _teacher(data, setting, config, training, rng, run) if weights.teacher else None
-        objective = _objective(data, setting, private, useful, weights, config, run)
+        kept_rows = run.trained_rows(len(data))
+        data, exclusion = data.subset(kept_rows), context.exclusion and context.exclusion.subset(kept_rows)
+        context = dataclasses.replace(context, exclusion=exclusion)
+        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(context.device)
+        donors = torch.randn(len(context.pool), config.embedding_size, generator=generator).to(context.device).requires_grad_()
+        features = torch.from_numpy(data.features).to(context.device)
+        labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
+        teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world) if weights.teacher else None
+        objective = _objective(data, context, private=private, useful=useful, weights=weights, config=config, world=run.world)
         entropies = [entropy(np.bincount(data.labels[a.name]) / len(data)) for a in useful]
-        constant = bound_constant(len(private), len(setting.pool), entropies, weights.useful, weights.general)
+        constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
         names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "spread", "general"]
         names += ["teacher"] if teacher else []
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
             hidden, kept = ([labels[a.name][rows] for a in kind] for kind in (private, useful))
-            with encoder_precision(training, setting.device):
+            with encoder_precision(training, context.device):
                 embedded = encoder(features[rows])
             total, terms = objective(embedded.float(), donors, hidden, kept, teacher(rows) if teacher else None)
             bound = {"bound": total.detach() + constant} if weights.bounded else {}
             return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
 
-        # Judged by eq. 1: a teacher's weights say how to get there, not what is wanted.
+        # Judged by eq. 1: a teacher's weights define the way, not the goal.
         judged = preset_weights("paper", len(private), len(useful)) if teacher else weights
 
         def figures() -> dict[str, float]:
             channel = SubstitutionChannel(encoder, donors.detach(), config.temperature)
-            told = held_out.figures(channel, judged.useful, judged.general)
+            found = held_out.figures(channel, judged.useful, judged.general)
             encoder.train()
-            return told
+            return found
 
         encoder.train()
         learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
         validation = Validation(figures, TOTAL, training.patience) if len(held_out.records) else None
-        minimise(batch_loss, learnt, len(data), training, generator, run, validation)
-        return _fitted(encoder, donors.detach(), config, setting)
+        minimise(batch_loss, learnt, len(data), training, generator=generator, run=run, validation=validation)
+        return _fitted(encoder, donors.detach(), config, context)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: PassConfig) -> FittedPass:
-        # The weights drawn here are overwritten at once; any generator does.
-        encoder = _encoder(config, setting.pool.feature_shape, torch.Generator().manual_seed(0))
-        encoder.load_state_dict({name.removeprefix("encoder."): v for name, v in state.items() if name.startswith("encoder.")})
-        if len(state["donors"]) != len(setting.pool):
-            raise MethodError(f"the model knows {len(state['donors'])} donors, the pool has {len(setting.pool)}: retrain")
-        return _fitted(encoder.to(setting.device), state["donors"].to(setting.device), config, setting)
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
+        context.check_pool(len(state["donors"]))
+        encoder = restored(lambda any_: _encoder(config, context.pool.feature_shape, any_), below("encoder", state))
+        return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
         return {**state, "donors": state["donors"][torch.from_numpy(kept)]}
@@ -195,46 +168,47 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
 
 def _teacher(
     data: Records,
-    setting: ReleaseContext,
+    context: ReleaseContext,
     config: PassConfig,
+    *,
     training: TrainConfig,
     rng: np.random.Generator,
-    run: TrainingContext,
+    world: World,
 ) -> Callable[[Tensor], Tensor]:
     """Transport solved on the same records: record indices -> its rows of P.
 
-    It is solved anew when a killed training goes on: it takes minutes where training takes longer, and comes out the same.
+    A resumed training solves it again: that takes minutes where training takes longer, and gives the same result.
     """
-    channel = solve_transport(
-        data, setting, TransportConfig(config.teacher_epsilon), training, rng, TrainingContext(world=run.world)
-    )
-    seen = channel.look_at(torch.from_numpy(data.features).to(setting.device), setting.exclusion)
+    transport, run = TransportConfig(epsilon=config.teacher_epsilon), TrainingContext(world=world)
+    channel = solve_transport(data, context=context, config=transport, training=training, rng=rng, run=run)
+    seen = channel.look_at(torch.from_numpy(data.features).to(context.device), context.exclusion)
     return lambda rows: channel.probabilities(seen.rows(rows))
 
 
 def _objective(
     data: Records,
-    setting: ReleaseContext,
+    context: ReleaseContext,
+    *,
     private: tuple[Attribute, ...],
     useful: tuple[Attribute, ...],
     weights: Weights,
     config: PassConfig,
-    run: TrainingContext,
+    world: World,
 ) -> Objective:
     for attribute in useful:
-        if not np.isin(data.labels[attribute.name], setting.pool.labels[attribute.name]).all():
+        if not np.isin(data.labels[attribute.name], context.pool.labels[attribute.name]).all():
             raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.donors")
-    carried = [one_hot(setting.pool.labels[a.name], a.n_classes).T.astype(np.float32) for a in useful]
+    carried = [one_hot(context.pool.labels[a.name], a.n_classes).T.astype(np.float32) for a in useful]
     return Objective(
         private_classes=tuple(a.n_classes for a in private),
-        useful_donors=tuple(torch.from_numpy(indicators).to(setting.device) for indicators in carried),
+        useful_donors=tuple(torch.from_numpy(indicators).to(context.device) for indicators in carried),
         useful_weight=weights.useful,
         general_weight=weights.general,
         temperature=config.temperature,
         private_weight=weights.private,
         spread_weight=weights.spread,
         teacher_weight=weights.teacher,
-        world=run.world,
+        world=world,
     )
 
 
@@ -242,8 +216,9 @@ def _encoder(config: PassConfig, shape: tuple[int, ...], generator: torch.Genera
     return build_network(config.encoder, shape, config.embedding_size, generator)
 
 
-def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, setting: ReleaseContext) -> FittedPass:
-    return FittedPass(SubstitutionChannel(encoder.eval(), donors, config.temperature), setting.pool.features)
+def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, context: ReleaseContext) -> FittedChannel:
+    learnt = with_prefix("encoder", encoder.state_dict()) | {"donors": donors}
+    return FittedChannel(SubstitutionChannel(encoder.eval(), donors, config.temperature), context.pool.features, learnt)
 
 
 METHOD = PassSubstitution()

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from pass_core.checks import check_range
 from pass_core.data import Records
-from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
 from pass_core.methods.base import ReleaseContext
@@ -23,17 +23,15 @@ ADVERSARIES = (
 
 @dataclass(frozen=True, slots=True)
 class PpdarConfig(GameConfig):
-    """The weight of the adversaries' loss, and how many they are."""
+    """The weight of the adversaries' loss, and their number."""
 
     private_weight: float = 1.0  # γ
     adversaries: int = 4  # of every private attribute
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.private_weight < 0:
-            raise ConfigError(f"private_weight: expected 0 or more, found {self.private_weight}")
-        if not 1 <= self.adversaries <= len(ADVERSARIES):
-            raise ConfigError(f"adversaries: expected between 1 and {len(ADVERSARIES)}, found {self.adversaries}")
+        check_range(self, "private_weight", at_least=0)
+        check_range(self, "adversaries", at_least=1, at_most=len(ADVERSARIES))
 
 
 class Ppdar(AdversarialMethod[PpdarConfig]):
@@ -45,8 +43,8 @@ class Ppdar(AdversarialMethod[PpdarConfig]):
     def widths(self, config: PpdarConfig) -> tuple[Widths, ...]:
         return ADVERSARIES[: config.adversaries]
 
-    def objective(self, data: Records, setting: ReleaseContext, config: PpdarConfig) -> GeneratorLoss:
-        del data, setting
+    def objective(self, data: Records, context: ReleaseContext, config: PpdarConfig) -> GeneratorLoss:
+        del data, context
 
         def terms(move: Move) -> dict[str, Tensor]:
             useful, private = total(move.useful_losses()), total(move.private_losses())

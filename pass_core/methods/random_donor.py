@@ -1,4 +1,4 @@
-"""A control: every record is replaced by any donor, all equally likely. It hides everything and keeps nothing."""
+"""A control: each record is replaced by any donor, all equally likely. It hides everything and keeps nothing."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,15 +9,12 @@ from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import FloatArray, Records
-from pass_core.methods._class_donors import FittedDonors
-from pass_core.methods.base import ReleaseContext
-from pass_core.training.context import TrainingContext
-from pass_core.training.loop import TrainConfig
+from pass_core.methods.base import FittedChannel, ReleaseContext
 
 
 @dataclass(frozen=True, slots=True)
 class RandomDonorConfig:
-    """Nothing to choose."""
+    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +35,12 @@ class RandomDonor:
     summary: ClassVar[str] = "control: any donor, all equally likely; hides everything"
     config_type: ClassVar[type[RandomDonorConfig]] = RandomDonorConfig
 
-    def fit(
-        self,
-        data: Records,
-        setting: ReleaseContext,
-        config: RandomDonorConfig,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
-    ) -> FittedDonors:
-        del data, training, rng, run
-        return self.from_state_dict({}, setting, config)
+    def fit(self, data: Records, *, context: ReleaseContext, **_: object) -> FittedChannel:  # noqa: ARG002 (learns nothing)
+        return FittedChannel(UniformChannel(len(context.pool)), context.pool.features, {})
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: RandomDonorConfig) -> FittedDonors:
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: RandomDonorConfig) -> FittedChannel:
         del state, config
-        return FittedDonors(UniformChannel(len(setting.pool)), setting.pool.features, {})
+        return FittedChannel(UniformChannel(len(context.pool)), context.pool.features, {})
 
 
 METHOD = RandomDonor()

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
-from pass_core.errors import ConfigError
 from pass_core.methods._noise import NoiseMethod, ValueRange
 
 
@@ -17,14 +17,13 @@ class SnowConfig:
     delta: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.delta <= 1:
-            raise ConfigError(f"delta: expected between 0 and 1, found {self.delta}")
+        check_range(self, "delta", at_least=0, at_most=1)
 
 
 class Snow(NoiseMethod[SnowConfig]):
     """1 − δ of the pixels, or time points in all channels, or entries of a vector become grey, or the mean."""
 
-    summary: ClassVar[str] = "Snow: a random part of every record is blotted out"
+    summary: ClassVar[str] = "Snow: a random part of each record is masked"
     config_type: ClassVar[type[SnowConfig]] = SnowConfig
 
     def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: np.random.Generator) -> FloatArray:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.checks import check_range
 from pass_core.data import Attribute, Records, Role
-from pass_core.errors import ConfigError
-from pass_core.methods.adversarial.contrastive import nt_xent
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
@@ -23,17 +22,15 @@ MASKED, NOISE = 0.25, 0.1  # of vectors and windows: share of entries or time po
 
 @dataclass(frozen=True, slots=True)
 class SpactConfig(GameConfig):
-    """How sharply views are told apart, and what their likeness weighs."""
+    """How sharply views are distinguished, and the weight of their similarity."""
 
     contrast_temperature: float = 0.1
     contrast_weight: float = 1.0
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.contrast_temperature <= 0:
-            raise ConfigError(f"contrast_temperature: expected above 0, found {self.contrast_temperature}")
-        if self.contrast_weight < 0:
-            raise ConfigError(f"contrast_weight: expected 0 or more, found {self.contrast_weight}")
+        check_range(self, "contrast_temperature", above=0)
+        check_range(self, "contrast_weight", at_least=0)
 
 
 class Spact(AdversarialMethod[SpactConfig]):
@@ -52,14 +49,22 @@ class Spact(AdversarialMethod[SpactConfig]):
             first, second = _released_views(move)
         return {"contrast": _likeness(move, first, second, config)}
 
-    def objective(self, data: Records, setting: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
-        del data, setting
+    def objective(self, data: Records, context: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
+        del data, context
 
         def terms(move: Move) -> dict[str, Tensor]:
             likeness = _likeness(move, *_released_views(move), config)
             return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
 
         return terms
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """NT-Xent of two views, (batch, dim) each: negatives are all other vectors of both views."""
+    both = F.normalize(torch.cat([first, second]), dim=1)  # (2 batch, dim)
+    similar = both @ both.T / temperature
+    similar = similar.masked_fill(torch.eye(len(both), dtype=torch.bool, device=both.device), -torch.inf)
+    return F.cross_entropy(similar, torch.arange(len(both), device=both.device).roll(len(first)))
 
 
 def _likeness(move: Move, first: Tensor, second: Tensor, config: SpactConfig) -> Tensor:

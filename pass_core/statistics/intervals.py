@@ -1,4 +1,4 @@
-"""Intervals for audit figures: from what every record adds to a figure, summed over blocks of dependent records.
+"""Intervals for audit figures, from each record's influence on a figure, summed over blocks of dependent records.
 
 Records of one recording or person depend on each other, windows of a signal even overlap; a figure's variance is therefore
 that of the blocks' sums. All intervals are 95 % and two-sided. Proportions get Wilson's interval with the number of independent
@@ -27,15 +27,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Which records depend on each other, and which blocks stand for which class."""
+    """Which records depend on each other, and the class of each block."""
 
     indices: IntArray  # (n,) block of every record, from 0
-    strata: IntArray  # (blocks,) class that a block is of; all 0 where blocks hold several classes
+    strata: IntArray  # (blocks,) class of each block; all 0 where blocks hold several classes
     stratified: bool
 
     @classmethod
     def of(cls, blocks: IntArray, labels: IntArray) -> "Blocks":
-        """Blocks, by class where every block is of one class and every class has at least two blocks."""
+        """Blocks, stratified by class where each block has one class and each class at least two blocks."""
         _, indices = np.unique(blocks, return_inverse=True)
         strata = np.zeros(int(indices.max()) + 1, dtype=np.int64)
         strata[indices] = labels
@@ -49,7 +49,7 @@ class Blocks:
         return len(self.strata)
 
     def spread(self, influence: DoubleArray, weights: DoubleArray | None = None) -> "Spread":
-        """Of a figure to which record i adds `influence[i]`; influences of a stratum sum to zero.
+        """The spread of a figure to which record i adds `influence[i]`; influences of a stratum sum to zero.
 
         A large block pulls the mean it is compared with to itself, which leaves its deviation too small: it is enlarged by the
         block's share of its stratum. Where a few blocks outweigh the others, so few are the degrees of freedom (Satterthwaite,
@@ -90,7 +90,7 @@ class Blocks:
         return Estimate(value, *wilson(value, independent, spread.quantile))
 
     def p_value(self, value: float, spread: "Spread") -> float:
-        """One-sided: of a mean this large when the truth is 0, by Student's law; by signs where no block differs from another."""
+        """One-sided p-value of a mean this large when the truth is 0, by Student's law; by signs where all blocks are equal."""
         if spread.variance > 0:
             return float(special.stdtr(spread.degrees, -value / math.sqrt(spread.variance)))
         return float(0.5**self.number) if value > 0 else 1.0
@@ -98,10 +98,10 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The variance of a figure, and how well it is known."""
+    """The variance of a figure, and its degrees of freedom."""
 
     variance: float
-    degrees: float  # of freedom
+    degrees: float
 
     @property
     def quantile(self) -> float:

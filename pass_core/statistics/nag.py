@@ -31,7 +31,7 @@ def nag(protected: float, guess: float, unprotected: float) -> float:
     """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
 
     Raises:
-        AuditError: the attribute cannot be told from unprotected data either, so there is nothing to normalise by.
+        AuditError: attackers cannot infer the attribute from unprotected data either, so there is nothing to normalise by.
     """
     if unprotected <= guess:
         raise AuditError(
@@ -41,16 +41,16 @@ def nag(protected: float, guess: float, unprotected: float) -> float:
     return max(0.0, (protected - guess) / (unprotected - guess))
 
 
-def mean_nag(private: Sequence[float], useful_and_hidden: Sequence[float]) -> float:
+def mean_nag(private: Sequence[float], useful_and_general: Sequence[float]) -> float:
     """mNAG (eq. 14): mean NAG of useful and general attributes minus mean NAG of private ones."""
-    if not private or not useful_and_hidden:
+    if not private or not useful_and_general:
         raise AuditError("mNAG needs at least one private and one useful or general attribute")
-    return float(np.mean(useful_and_hidden) - np.mean(private))
+    return float(np.mean(useful_and_general) - np.mean(private))
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Test records under attack: their labels, what depends on what, the guess, and where the unprotected control is right."""
+    """Test records under attack: labels, dependent blocks, the guess, and where the unprotected control is right."""
 
     labels: IntArray
     blocks: Blocks
@@ -108,33 +108,33 @@ class Scoring:
         return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)))
 
     def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
-        """How much better than the training set's class shares the attack's probabilities foretell, nats per record.
+        """How much better the attack's probabilities predict than the training set's class shares, nats per record.
 
-        In expectation at most I(X';A), so a positive figure is information that this attack has really found.
+        In expectation at most I(X';A), so a positive figure is information that this attack has found.
         """
         value, spread = self._gain(probabilities, prior)
         return spread.around(value)
 
     def gain_p_value(self, probabilities: DoubleArray, prior: DoubleArray) -> float:
-        """Probability of a gain this large when the attack foretells no better than the class shares."""
+        """Probability of a gain this large when the attack predicts no better than the class shares."""
         return self.blocks.p_value(*self._gain(probabilities, prior))
 
     def _gain(self, probabilities: DoubleArray, prior: DoubleArray) -> tuple[float, Spread]:
         """The mean gain and its spread."""
         rows = np.arange(len(self.labels))
-        told = np.log(np.maximum(probabilities[rows, self.labels], FLOOR))
-        gains = told - np.log(np.maximum(prior[self.labels], FLOOR))
+        found = np.log(np.maximum(probabilities[rows, self.labels], FLOOR))
+        gains = found - np.log(np.maximum(prior[self.labels], FLOOR))
         return float(gains.mean()), self.blocks.spread(self.blocks.centred(gains, self.labels))
 
 
 def mean_nag_estimate(
-    private: Sequence[tuple[Scoring, DoubleArray]], useful_and_hidden: Sequence[tuple[Scoring, DoubleArray]], blocks: Blocks
+    private: Sequence[tuple[Scoring, DoubleArray]], useful_and_general: Sequence[tuple[Scoring, DoubleArray]], blocks: Blocks
 ) -> Estimate:
-    """mNAG of hits on the same records, each with its attribute's scoring; what attributes share of a block's luck is counted."""
-    sides = [[scoring.nag(hits).value for scoring, hits in side] for side in (private, useful_and_hidden)]
+    """mNAG of hits on the same records, each with its attribute's scoring; accounts for attributes that vary together."""
+    sides = [[scoring.nag(hits).value for scoring, hits in side] for side in (private, useful_and_general)]
     value = mean_nag(*sides)
     taken, given = (
-        np.mean([scoring.nag_influence(hits) for scoring, hits in side], axis=0) for side in (private, useful_and_hidden)
+        np.mean([scoring.nag_influence(hits) for scoring, hits in side], axis=0) for side in (private, useful_and_general)
     )
     return blocks.spread(given - taken).around(value)
 

@@ -1,10 +1,10 @@
-"""What mutual information looks like when nothing leaks: the same figure with the private classes dealt out anew.
+"""The distribution of mutual information when nothing leaks: the same figure with permuted private classes.
 
-Plug-in I(X';S) of a few records over many donors is far above zero even for a channel that tells nothing. The fair comparison
-deals the classes out anew over *units* that do not depend on each other: over persons, since records of one person go to the
-same few donors and dealing over records would make any person-to-donor habit look like a leak of the attribute; over recordings,
-where the class is the person itself; over records where they are independent. Units keep their useful classes, which the channel
-is meant to tell.
+Plug-in I(X';S) of a few records over many donors is far above zero even for a channel without information. The fair comparison
+permutes the classes over *units* that do not depend on each other: over persons, since records of one person get the same few
+donors and permuting records would make any person-to-donor habit look like a leak of the attribute; over recordings, where the
+class is the person itself; over records where they are independent. Units keep their useful classes, which the channel is meant
+to keep.
 """
 
 import math
@@ -19,7 +19,7 @@ from pass_core.channel.joint_law import accumulate
 from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray, combinations
 
-MOST_CELLS = 4096  # groups of records whose sums are held; more are streamed again for every test
+MOST_CELLS = 4096  # groups of records whose sums are held in memory; more are streamed again for each test
 TABLE_CELLS = 2**24  # of the tables of several permutations that are held at once
 RESOLVED = 10  # a p-value from fewer permutations than this reaching the figure is taken from the null's fitted tail
 
@@ -31,11 +31,11 @@ class NullComparison:
     found: float
     mean: float
     deviation: float
-    p_value: float  # of reaching what was found when nothing leaks
+    p_value: float  # probability of reaching `found` when nothing leaks
 
     @property
     def excess(self) -> float:
-        """What was found above the null's mean."""
+        """The figure minus the null's mean."""
         return self.found - self.mean
 
 
@@ -49,7 +49,7 @@ class DonorSums(Protocol):
 
 
 class StreamedSums:
-    """Passes the records through the channel for every call: memory does not grow with them."""
+    """Passes the records through the channel in each call: memory does not grow with them."""
 
     def __init__(self, channel: Channel, features: FloatArray) -> None:
         self._channel, self._features = channel, features
@@ -61,7 +61,7 @@ class StreamedSums:
 
 
 class CellSums:
-    """Holds the sums of cells, the finest groups that are ever asked for."""
+    """Holds the sums of cells, the finest groups that are needed."""
 
     def __init__(self, law: DoubleArray, cells: IntArray) -> None:
         self._law = law  # (cells, pool) P(cell, X'=d)
@@ -86,11 +86,11 @@ def donor_sums(channel: Channel, features: FloatArray, groupings: Sequence[IntAr
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What classes are dealt out over: groups of records of one class that do not depend on each other."""
+    """Groups of records of one class that do not depend on each other: classes are permuted over them."""
 
     name: str
     indices: IntArray  # (n,) unit of every record
-    strata: IntArray  # (units,) classes are dealt out within a stratum
+    strata: IntArray  # (units,) classes are permuted within a stratum
 
     @property
     def number(self) -> int:
@@ -98,13 +98,13 @@ class Units:
 
 
 def choose_units(labels: IntArray, kept: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
-    """The largest units over which dealing out these classes means something.
+    """The largest units over which permuting these classes is meaningful.
 
     A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering
     of the persons is the same information.
 
     Args:
-        kept: classes that units keep, each where all records of a unit have the same: what the channel is meant to tell, and what
+        kept: classes that units keep, each where all records of a unit share it: what the channel is meant to keep, and what
             the attacker knows.
     """
     for name, groups in (("person", persons), ("recording", blocks)):
@@ -124,9 +124,9 @@ def _strata(kept: Sequence[IntArray], indices: IntArray) -> IntArray:
 
 def _of_units(values: IntArray, indices: IntArray) -> IntArray:
     """(units,) the value of every unit."""
-    told = np.zeros(int(indices.max()) + 1, dtype=np.int64)
-    told[indices] = values
-    return told
+    found = np.zeros(int(indices.max()) + 1, dtype=np.int64)
+    found[indices] = values
+    return found
 
 
 def _constant(values: IntArray, indices: IntArray) -> bool:
@@ -138,13 +138,14 @@ def compare_with_null(
     labels: IntArray,
     units: Units,
     rng: np.random.Generator,
+    *,
     permutations: int = 200,
     known: IntArray | None = None,
     released: bool = False,
 ) -> tuple[NullComparison, dict[int, NullComparison]]:
-    """I(X';S), or I(X';S|K) for an attacker who knows K, against classes dealt out anew over the units.
+    """I(X';S), or I(X';S|K) for an attacker who knows K, compared with classes permuted over the units.
 
-    Where K is released, too, the figure is I(X',K;S): what K tells alone counts.
+    Where K is released, too, the figure is I(X',K;S): the information in K alone counts.
 
     Returns:
         The figure, and I(X';S|K=k) for every class k that occurs.
@@ -197,25 +198,25 @@ def _information(tables: DoubleArray) -> DoubleArray:
 
 
 def compared(figures: DoubleArray, dealings: float = math.inf) -> NullComparison:
-    """The first figure against the others, which are what it is when there is nothing to find.
+    """Compares the first figure with the others, which are its values when there is nothing to find.
 
     Args:
-        dealings: in how many ways classes can be dealt out at all.
+        dealings: number of different permutations of the classes.
     """
     found, null = float(figures[0]), figures[1:]
     mean, deviation = float(null.mean()), float(null.std(ddof=1)) if len(null) > 1 else 0.0
     reached = int((null >= found - 1e-12).sum())
     p_value = (1 + reached) / (1 + len(null))
     if reached < RESOLVED and deviation > 1e-12:
-        # So few permutations cannot tell how rare this is. Sums of squares of many small terms are close to a gamma law; where a
-        # few donors or persons outweigh the others the null is more askew than that, and its own skewness counts.
+        # So few permutations cannot resolve how rare this is. Sums of squares of many small terms are close to a gamma law; where
+        # a few donors or persons outweigh the others, the null is more skewed than that, and its own skewness counts.
         skewness = max(2 * deviation / mean, float(stats.skew(null)))
         p_value = max(float(stats.pearson3.sf(found, skewness, mean, deviation)), 1 / dealings)
     return NullComparison(found, mean, deviation, p_value)
 
 
 def _dealings(labels: IntArray, units: Units) -> float:
-    """The number of different ways to deal the classes out over the units."""
+    """The number of different permutations of the classes over the units."""
     classes = _of_units(labels, units.indices)
     logarithm = 0.0
     for stratum in np.unique(units.strata):

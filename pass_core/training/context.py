@@ -10,17 +10,19 @@ from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.parallel import ALONE, World
 
 
-def tell_nobody(epoch: Epoch) -> None:
-    """Nobody listens."""
+def ignore_epoch(epoch: Epoch) -> None:
+    """Reports nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingContext:
-    """Whom to tell of every epoch, where to go on from, which records to look at instead of learning from them, and
-    among which processes this one trains.
-    """
+    """Callback, checkpoints, held-out rows and process group."""
 
-    on_epoch: OnEpoch = tell_nobody
+    on_epoch: OnEpoch = ignore_epoch
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
     held_out: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # positions among the training records
     world: World = ALONE
+
+    def trained_rows(self, n_records: int) -> IntArray:
+        """Positions of the records that are not held out."""
+        return np.setdiff1d(np.arange(n_records), self.held_out)

@@ -1,4 +1,4 @@
-"""How training tells what it has done."""
+"""How training reports its progress; a module of its own, so that importing it does not import torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

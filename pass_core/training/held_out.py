@@ -1,4 +1,4 @@
-"""Records held out from training: which ones, and what the channel tells of them after every epoch."""
+"""Records held out from training: how they are chosen, and the channel's figures on them after each epoch."""
 
 from dataclasses import dataclass, replace
 
@@ -15,17 +15,18 @@ TOTAL = "held_out_total"
 
 
 def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
-    """Sorted positions of about `share` of the records, in whole blocks: what depends on each other stays on one side.
+    """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side.
 
     Raises:
-        DataError: all records are of one block.
+        DataError: all records belong to one block.
     """
     if share == 0:
         return np.empty(0, dtype=np.int64)
     names, counts = np.unique(blocks, return_counts=True)
     if len(names) < 2:
         raise DataError(
-            "all training records are of one block, which cannot be parted: set train.validation_share to 0, train.share to 1"
+            "expected training records of at least two blocks, found one, which cannot be split: set train.validation_share "
+            "to 0 and train.share to 1"
         )
     chosen, room = [], share * len(blocks)
     for k in rng.permutation(len(names)):
@@ -36,7 +37,7 @@ def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArr
 
 
 def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
-    """Which of the training records, in whole blocks, a protector may know: all, or a share of them.
+    """The training records, in whole blocks, that a protector learns from: all, or a share of them.
 
     Args:
         train: positions of the training records.
@@ -47,7 +48,7 @@ def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: np.random.
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Held-out records with their labels, also permuted: the same every epoch, so that figures move by learning alone."""
+    """Held-out records with true and permuted labels: the same in each epoch, so that only learning changes the figures."""
 
     records: Records
     attributes: tuple[Attribute, ...]
@@ -65,12 +66,11 @@ class HeldOut:
     def figures(self, channel: Channel, useful_weight: float, general_weight: float) -> dict[str, float]:
         """Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 1) on these records, exact, and every one of its terms, in nats.
 
-        Information on few records is biased upwards: `chance` is what it comes to with labels that belong to other records,
-        and the total is computed from the differences.
+        Information on few records is biased upwards. `chance` is the same figure with permuted labels, and the total is computed
+        from the differences.
         """
         permuted = tuple(_permuted(a, k) for a in self.attributes for k in range(PERMUTATIONS))
-        rng = np.random.default_rng(0)  # nothing is drawn
-        law = channel_law(channel, self.records.features, self.records.labels, self.attributes + permuted, rng)
+        law = channel_law(channel, self.records.features, self.records.labels, self.attributes + permuted)
         information = {a.name: mutual_information(law.joint[a.name]) for a in self.attributes}
         chance = {
             a.name: float(np.mean([mutual_information(law.joint[_permuted(a, k).name]) for k in range(PERMUTATIONS)]))

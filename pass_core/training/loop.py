@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pass_core.checks import check_range
 from pass_core.errors import ConfigError
 from pass_core.training.checkpoints import TrainingState
 from pass_core.training.context import TrainingContext
@@ -17,7 +18,7 @@ from pass_core.training.parallel import World
 
 @dataclass(frozen=True, slots=True)
 class OptimiserConfig:
-    """How long and how fast to learn; the paper's optimiser is AdamW with a cosine schedule to zero."""
+    """How long and how fast to learn; as in the paper, AdamW with a cosine schedule to zero."""
 
     epochs: int
     batch_size: int
@@ -25,36 +26,30 @@ class OptimiserConfig:
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        check_range(self, "epochs", at_least=1)
         if self.batch_size < 2:
-            raise ConfigError("batch_size: batch normalisation needs at least 2 records, found 1")
+            raise ConfigError(f"batch_size: expected at least 2 (batch normalisation needs them), found {self.batch_size}")
         if not 0 < self.learning_rate < 1:
             raise ConfigError(f"learning_rate: expected between 0 and 1, found {self.learning_rate}")
-        if self.weight_decay < 0:
-            raise ConfigError(f"weight_decay: expected 0 or more, found {self.weight_decay}")
+        check_range(self, "weight_decay", at_least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig(OptimiserConfig):
-    """How a protector learns: also from which records, and when to stop."""
+    """How a protector learns: also from which records, and when it stops."""
 
     epochs: int = 20
     batch_size: int = 256  # part of the objective, not only of speed: a larger batch keeps more general features
     share: float = 1.0  # of the training records, in whole blocks, that protector and pool come from; attackers have them all
-    validation_share: float = 0.1  # of those, held out to look at while training; never test records
+    validation_share: float = 0.1  # of those, held out to monitor training; never test records
     patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
     amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
 
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"share: expected above 0 and at most 1, found {self.share}")
-        if not 0 <= self.validation_share <= 0.5:
-            raise ConfigError(f"validation_share: expected between 0 and 0.5, found {self.validation_share}")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience: expected at least 1, or null, found {self.patience}")
+        check_range(self, "share", above=0, at_most=1)
+        check_range(self, "validation_share", at_least=0, at_most=0.5)
+        check_range(self, "patience", at_least=1)
         if self.patience is not None and self.validation_share == 0:
             raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
 
@@ -64,7 +59,7 @@ BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Figures of held-out records after every epoch, and for how many epochs to wait for a smaller `watched` one."""
+    """Figures of held-out records after each epoch, and how many epochs to wait for a smaller `watched` one."""
 
     figures: Callable[[], Mapping[str, float]]
     watched: str
@@ -76,6 +71,7 @@ def minimise(
     learnt: Mapping[str, Tensor],
     n_records: int,
     config: OptimiserConfig,
+    *,
     generator: torch.Generator,
     run: TrainingContext,
     validation: Validation | None = None,
@@ -83,33 +79,31 @@ def minimise(
     """Changes `learnt` in place to minimise `batch_loss(record indices, epoch)["total"]`; the last incomplete batch is dropped.
 
     `learnt` is a module's `state_dict(keep_vars=True)` and whatever else is learnt: what requires a gradient is trained, the
-    rest goes along into checkpoints. A run that goes on from a checkpoint tells its epochs again and ends at the same bits.
-    With a validation that has patience, what the best epoch learnt is what remains.
+    rest is only saved in checkpoints. A run that resumes from a checkpoint reports its earlier epochs again and ends with the
+    same bits. With early stopping (`Validation.patience`), the best epoch's weights remain.
 
-    Among several processes `batch_loss` is given this one's part of a batch and gives the loss of the whole (`World.mean`).
+    With several processes, `batch_loss` receives this one's part of a batch and returns the loss of the whole (`World.mean`).
 
     Raises:
-        ConfigError: the loss became infinite or not a number, or a batch cannot be parted among the processes.
+        ConfigError: the loss became infinite or not a number, or a batch cannot be split among the processes.
     """
     world = run.world
-    if config.batch_size % world.processes:
-        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
-    batch_size = min(config.batch_size, n_records // world.processes * world.processes)
+    batch_size = _whole_batch(config.batch_size, n_records, world.processes)
     steps_per_epoch = n_records // batch_size
     n_steps = config.epochs * steps_per_epoch
     trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
-    state = TrainingState(learnt, optimiser, generator)
+    state = TrainingState(learnt=learnt, optimiser=optimiser, generator=generator)
     kept = run.checkpoints.load()
     if kept is not None:
         state.restore(kept)
 
-    def tell(number: int) -> None:
+    def report(number: int) -> None:
         last = number == state.epochs and _out_of_patience(state, validation)
         run.on_epoch(Epoch(number, number if last else config.epochs, state.terms(number)))
 
     for number in range(1, state.epochs + 1):
-        tell(number)
+        report(number)
     while state.epochs < config.epochs and not _out_of_patience(state, validation):
         epoch = state.epochs
         order = torch.randperm(n_records, generator=generator)
@@ -129,9 +123,16 @@ def minimise(
         state.add(means | _agreed(validation.figures(), world) if validation else means)
         if validation and validation.patience and best_epoch(state.curves[validation.watched]) == state.epochs:
             state.keep_as_best()
-        tell(state.epochs)
+        report(state.epochs)
         run.checkpoints.offer(state.tensors())
     state.take_best()
+
+
+def _whole_batch(wanted: int, n_records: int, processes: int) -> int:
+    """The batch size; at most the number of records, and the same for all processes."""
+    if wanted % processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({processes}), found {wanted}")
+    return min(wanted, n_records // processes * processes)
 
 
 def fit_heads(
@@ -139,13 +140,14 @@ def fit_heads(
     features: Tensor,
     targets: Sequence[tuple[Tensor, int]],
     config: TrainConfig,
+    *,
     generator: torch.Generator,
     run: TrainingContext,
 ) -> None:
-    """Trains a classifier whose outputs are those of several classifications one beside the other.
+    """Trains a classifier whose outputs are the concatenated logits of several classifications.
 
     Args:
-        targets: the classes of every classification and how many there are, in the order of the outputs.
+        targets: the labels of each classification and its number of classes, in the order of the outputs.
     """
     widths = [width for _, width in targets]
 
@@ -157,7 +159,7 @@ def fit_heads(
         return {"total": run.world.mean(torch.stack(losses).sum())}
 
     classifier.train()
-    minimise(batch_loss, classifier.state_dict(keep_vars=True), len(features), config, generator, run)
+    minimise(batch_loss, classifier.state_dict(keep_vars=True), len(features), config, generator=generator, run=run)
     classifier.eval()
 
 
@@ -173,7 +175,7 @@ def best_epoch(watched: Sequence[float]) -> int:
 
 
 def _out_of_patience(state: TrainingState, validation: Validation | None) -> bool:
-    """A function of the curves alone, so that a run that goes on stops where it would have."""
+    """Depends on the curves alone, so that a resumed run stops where it would have stopped."""
     if validation is None or validation.patience is None or not state.epochs:
         return False
     return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
@@ -190,5 +192,5 @@ def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """The context in which a network's forward pass runs; what it gives is to be made float32 again."""
+    """The context of a network's forward pass; convert its output back to float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=config.amp)

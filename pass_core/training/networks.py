@@ -2,12 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pass_core.errors import MethodError
 
@@ -32,11 +32,11 @@ PAPER = Widths()
 
 
 class SelfStarting(nn.Module, ABC):
-    """A module whose weights and buffers start at values of its own, not at random."""
+    """A module whose weights and buffers start at fixed values instead of random ones."""
 
     @abstractmethod
     def reset_parameters(self) -> None:
-        """Sets them."""
+        """Sets the initial values."""
 
 
 def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
@@ -46,12 +46,7 @@ def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -
         raise MethodError(f"the signal CNN halves time four times: expected at least 16 points, found {time}")
     layers: list[nn.Module] = []
     for width in widths.convolutions:
-        layers += [
-            nn.Conv1d(channels, width, kernel_size=3, padding=1),
-            nn.BatchNorm1d(width),
-            nn.ReLU(),
-            nn.MaxPool1d(2),
-        ]
+        layers += [nn.Conv1d(channels, width, kernel_size=3, padding=1), nn.BatchNorm1d(width), nn.ReLU(), nn.MaxPool1d(2)]
         channels = width
     return nn.Sequential(
         *layers,
@@ -70,7 +65,7 @@ def image_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) ->
         raise MethodError(f"the image CNN halves both sides four times: expected at least 16 pixels, found {min(sides)}")
     layers: list[nn.Module] = []
     for width in widths.convolutions:
-        # Normalised within each image: it does not matter who else is in the batch, nor how many processes share it.
+        # Normalised within each image: neither the rest of the batch nor the number of processes matters.
         layers += [nn.Conv2d(channels, width, kernel_size=3, stride=2, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
         channels = width
     pixels = math.prod(math.ceil(side / 16) for side in sides)
@@ -93,23 +88,19 @@ def vector_mlp(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Mod
 
 
 def face_head(n_inputs: int, n_outputs: int) -> nn.Module:
-    """The two-layer MLP that stands on FaceNet's embedding."""
+    """The two-layer MLP on FaceNet's embedding."""
     return nn.Sequential(nn.Linear(n_inputs, 512), nn.ReLU(), nn.Linear(512, n_outputs))
 
 
 def build_network(
-    kind: NetworkKind,
-    shape: tuple[int, ...],
-    n_outputs: int,
-    generator: torch.Generator,
-    widths: Widths = PAPER,
+    kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, generator: torch.Generator, widths: Widths = PAPER
 ) -> nn.Module:
     """A network for records of `shape`, its weights drawn from `generator`; `auto` chooses by the shape."""
     return drawn_from(generator, lambda: network_for(kind, shape, n_outputs, widths))
 
 
 def network_for(kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
-    """The same with weights that are nobody's choice: to be built within `drawn_from`."""
+    """The same network with arbitrary weights; build it within `drawn_from`."""
     if kind == "auto":
         kind = BY_DIMENSIONS.get(len(shape), "mlp")
     dimensions, expected = SHAPES.get(kind, VECTORS)
@@ -123,9 +114,9 @@ def network_for(kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, width
 
 
 def drawn_from(generator: torch.Generator, build: Callable[[], NetworkT]) -> NetworkT:
-    """What `build` gives, its weights drawn from `generator`.
+    """The network that `build` returns, with weights drawn from `generator`.
 
-    Built without memory first: torch fills new layers from its global generator, which nothing here may touch.
+    It is built without memory first: torch fills new layers from its global generator, which nothing here may touch.
     """
     with torch.device("meta"):
         network = build()
@@ -144,3 +135,20 @@ def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
             nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
     elif isinstance(layer, nn.BatchNorm1d | nn.GroupNorm | SelfStarting):
         layer.reset_parameters()
+
+
+def restored(build: Callable[[torch.Generator], NetworkT], tensors: Mapping[str, Tensor]) -> NetworkT:
+    """The network that `build` returns with these weights, in evaluation mode; they replace what `build` draws."""
+    network = build(torch.Generator().manual_seed(0))
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, named `prefix.name`."""
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that `with_prefix` named, under their own names."""
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}

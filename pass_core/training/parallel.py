@@ -1,7 +1,7 @@
-"""Several processes that train one model on one batch: each takes a part, and what depends on the whole is summed over them.
+"""Several processes that train one model: each takes a part of a batch, and what depends on the whole batch is summed.
 
-Everywhere the loss is that of the whole batch; a process has its gradient by its own records, and the sum over processes is the
-gradient. The entropy of a part's class means would be another loss: a worse bound, from fewer records.
+The loss is always that of the whole batch. A process computes its gradient with respect to its own records; the sum over
+processes is the gradient. The entropy of a part's class means would be another loss: a worse bound, from fewer records.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class World:
         return rows[self.rank * length : (self.rank + 1) * length]
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over processes; a gradient that comes back to it is summed, too."""
+        """The sum over processes; its incoming gradient is summed as well."""
         return value if self.processes == 1 else _Sum.apply(value)  # type: ignore[no-untyped-call]
 
     def mean(self, value: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class World:
         return share + (self.sum(share.detach()) - share.detach())
 
     def add_gradients(self, tensors: Iterable[Tensor]) -> None:
-        """Makes every gradient that of the whole batch."""
+        """Replaces each gradient by that of the whole batch."""
         if self.processes > 1:
             for tensor in tensors:
                 if tensor.grad is not None:
@@ -47,7 +47,7 @@ ALONE = World()
 
 
 class _Sum(torch.autograd.Function):
-    """All-reduce with its gradient, which is an all-reduce."""
+    """All-reduce; its gradient is an all-reduce too."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004 (nothing to remember)
@@ -89,7 +89,7 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
 
 
 def _columns(values: Tensor, ndim: int) -> Tensor:
-    """One value per channel, to go with (batch, channels) or (batch, channels, time)."""
+    """One value per channel, shaped for (batch, channels) or (batch, channels, time)."""
     return values if ndim == 2 else values[:, None]
 
 

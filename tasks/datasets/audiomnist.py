@@ -3,9 +3,9 @@
     data/<speaker 01..60>/<digit>_<speaker>_<take>.wav    48 kHz as published; .flac of any rate is read too
     data/audioMNIST_meta.txt                               JSON: speaker -> accent, age, gender, …
 
-The paper's classes: accents that differ in case only are one, and the age 1234 of one speaker, surely a slip, stays a class of
-its own. Its split: within every (speaker, digit) cell a seeded choice of takes, four to one. `split: speakers` is harder and
-more honest: whoever is in the test part was never heard in training.
+The paper's classes: accents that differ only in case are one, and the age 1234 of one speaker, surely a slip, stays a class of
+its own. Its split: within each (speaker, digit) cell a seeded choice of takes, four to one. `split: speakers` is harder and
+more honest: test speakers do not occur in training.
 """
 
 import json
@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
 from tasks.datasets.base import TEST_SHARE, RawRecords, Reading
-from tasks.payloads.encoded import check_encoded
+from tasks.payloads.encoded import read_encoded
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
@@ -46,11 +46,10 @@ class AudioMnistConfig(DatasetConfig):
     def __post_init__(self) -> None:
         DatasetConfig.__post_init__(self)
         if self.split == "speakers" and "id" in self.roles():
-            raise ConfigError("split: speakers of the test part are never heard in training, so `id` cannot have a role")
+            raise ConfigError("split: with `speakers`, test speakers are not in training: choose `takes`, or no role for `id`")
 
 
-@dataclass(frozen=True, slots=True)
-class _Speaker:
+class _Speaker(NamedTuple):
     gender: str
     accent: str
     age: str
@@ -78,7 +77,8 @@ class AudioMnist:
         if impossible:
             logger.warning("%s: %d speaker(s) with an age above %d: kept as a class of their own", raw / META, impossible, OLDEST)
         batches = _clips(raw, speakers, config, quarantine)
-        return Reading(Payload("audio"), classes, batches, clips, {"impossible ages": impossible})
+        flags = {"impossible ages": impossible}
+        return Reading(payload=Payload("audio"), classes=classes, batches=batches, expected=clips, flags=flags)
 
 
 def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
@@ -97,9 +97,8 @@ def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
     usual: dict[str, str] = {}
     for spelling, _ in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
         usual.setdefault(spelling.casefold(), spelling)
-    return {
-        code: _Speaker(gender, usual[accent.casefold()], str(age)) for code, (gender, accent, age) in sorted(speakers.items())
-    }
+    ordered = sorted(speakers.items())
+    return {code: _Speaker(gender, usual[accent.casefold()], str(age)) for code, (gender, accent, age) in ordered}
 
 
 def _clips(raw: Path, speakers: dict[str, _Speaker], config: AudioMnistConfig, quarantine: Quarantine) -> Iterator[RawRecords]:
@@ -108,15 +107,8 @@ def _clips(raw: Path, speakers: dict[str, _Speaker], config: AudioMnistConfig, q
     with RawFiles(raw) as files:
         for code, speaker in speakers.items():
             for digit, takes in _takes(files, code, quarantine).items():
-                payloads: dict[int, bytes] = {}
-                for take, name in takes.items():
-                    try:
-                        data = files.read(name)
-                        check_encoded("audio", data)
-                    except DataError as error:
-                        quarantine.add(name, str(error))
-                    else:
-                        payloads[take] = data
+                found = {take: read_encoded(files, "audio", name, quarantine) for take, name in takes.items()}
+                payloads = {take: data for take, data in found.items() if data is not None}
                 if test_speakers is None:
                     held_out = _test_takes(list(takes), config.split_seed, code, digit)
                 else:
@@ -137,7 +129,7 @@ def _takes(files: RawFiles, code: str, quarantine: Quarantine) -> dict[str, dict
             continue
         takes = cells.setdefault(parts["digit"], {})
         if int(parts["take"]) in takes:
-            raise DataError(f"{files.path(name)}: this take is there twice, as {takes[int(parts['take'])]} too; remove one")
+            raise DataError(f"{files.path(name)}: found this take twice, also as {takes[int(parts['take'])]}; remove one")
         takes[int(parts["take"])] = name
     if not cells:
         quarantine.add(folder, "expected folder of a speaker is missing or has no clips")
@@ -162,13 +154,7 @@ def _test_speakers(speakers: dict[str, _Speaker], seed: int) -> set[str]:
 
 def _cell(code: str, speaker: _Speaker, digit: str, payloads: dict[int, bytes], held_out: set[int]) -> RawRecords:
     n = len(payloads)
-    labels: dict[str, Any] = {
-        "gender": speaker.gender,
-        "accent": speaker.accent,
-        "age": speaker.age,
-        "id": code,
-        "digit": digit,
-    }
+    labels = speaker._asdict() | {"id": code, "digit": digit}
     return RawRecords(
         payloads=list(payloads.values()),
         record_ids=tuple(f"{code}-{digit}-{take:02d}" for take in payloads),

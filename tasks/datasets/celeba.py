@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pass_core.errors import DataError
 from tasks.datasets.base import RawRecords, Reading, split_of
-from tasks.payloads.encoded import check_encoded
+from tasks.payloads.encoded import read_encoded
 from tasks.payloads.payload import Payload
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
@@ -45,7 +45,7 @@ class CelebAConfig(DatasetConfig):
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The text files: what is known about every image."""
+    """What the text files declare about the images."""
 
     attributes: dict[str, dict[str, str]]  # image -> attribute -> class
     persons: dict[str, str]
@@ -63,8 +63,8 @@ class CelebA:
         names = config.attribute_names()
         with RawFiles(raw) as files:
             index = _read_index(files, names, config.split_seed)
-        batches = _images(raw, index, names, quarantine)
-        return Reading(Payload("image"), dict.fromkeys(names, CLASSES), batches, len(index.attributes))
+        batches, classes = _images(raw, index, names, quarantine), dict.fromkeys(names, CLASSES)
+        return Reading(payload=Payload("image"), classes=classes, batches=batches, expected=len(index.attributes))
 
 
 def _read_index(files: RawFiles, names: tuple[str, ...], seed: int) -> _Index:
@@ -87,7 +87,7 @@ def _read_index(files: RawFiles, names: tuple[str, ...], seed: int) -> _Index:
 
 
 def _read_attributes(files: RawFiles, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Only the attributes that the data set's section names are kept."""
+    """Keeps only the attributes that the data set's section names."""
     lines = _read_lines(files, ATTRIBUTE_LIST)
     header = lines[1].split() if len(lines) > 1 else []
     missing = [name for name in names if name not in header]
@@ -104,10 +104,10 @@ def _read_attributes(files: RawFiles, names: tuple[str, ...]) -> dict[str, dict[
         if len(values) != len(header) or any(row[column] not in ("1", "-1") for column in columns.values()):
             raise DataError(f"{files.path(ATTRIBUTE_LIST)}, line {number}: expected a name and {len(header)} times 1 or -1")
         if image in attributes or "/" in image or "\\" in image:
-            raise DataError(f"{files.path(ATTRIBUTE_LIST)}, line {number}: the name is there twice or is no file name")
+            raise DataError(f"{files.path(ATTRIBUTE_LIST)}, line {number}: expected a file name that occurs once")
         attributes[image] = {name: CLASSES[row[column] == "1"] for name, column in columns.items()}
     if len(attributes) != int(lines[0]):
-        raise DataError(f"{files.path(ATTRIBUTE_LIST)}: tells {lines[0].strip()} images, found {len(attributes)}; restore it")
+        raise DataError(f"{files.path(ATTRIBUTE_LIST)}: declares {lines[0].strip()} images, found {len(attributes)}; restore it")
     return attributes
 
 
@@ -131,15 +131,9 @@ def _images(raw: Path, index: _Index, names: tuple[str, ...], quarantine: Quaran
     images = list(index.attributes)
     with RawFiles(raw) as files:
         for start in range(0, len(images), IMAGES_AT_ONCE):
-            payloads: dict[str, bytes] = {}
-            for image in images[start : start + IMAGES_AT_ONCE]:
-                try:
-                    data = files.read(f"{IMAGES}/{image}")
-                    check_encoded("image", data)
-                except DataError as error:
-                    quarantine.add(f"{IMAGES}/{image}", str(error))
-                else:
-                    payloads[image] = data
+            batch = images[start : start + IMAGES_AT_ONCE]
+            found = {image: read_encoded(files, "image", f"{IMAGES}/{image}", quarantine) for image in batch}
+            payloads = {image: data for image, data in found.items() if data is not None}
             persons = tuple(index.persons[image] for image in payloads)
             yield RawRecords(
                 payloads=list(payloads.values()),

@@ -50,7 +50,7 @@ class Lake:
         batches = (
             _raw_records(records, config, classes, split_of_person) for records in reader.batches(lake.fragments(), quarantine)
         )
-        return Reading(payload, classes, batches, rows, flags)
+        return Reading(payload=payload, classes=classes, batches=batches, expected=rows, flags=flags)
 
 
 def _found_classes(lake: OpenLake, name: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ PAYLOAD = Payload("vector", (2, WINDOW), -5.0, 50.0)  # standardised magnitudes 
 
 @dataclass(frozen=True, slots=True)
 class MotionSenseConfig(DatasetConfig):
-    """The published data have no further choices."""
+    """No further settings."""
 
 
 class MotionSense:
@@ -52,7 +52,7 @@ class MotionSense:
         return read_motion(raw, quarantine)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Recording:
     """One CSV file: a subject doing one activity in one trial."""
 
@@ -66,7 +66,7 @@ class _Recording:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What standardising and windowing must know beforehand: points per split, and the training signal's scale."""
+    """What standardising and windowing need: points per split, and the training signal's scale."""
 
     points: dict[str, int]
     mean: DoubleArray  # (2,)
@@ -80,11 +80,12 @@ def read_motion(raw: Path, quarantine: Quarantine) -> Reading:
         recordings = _usable(files, list(_recordings(subjects)), quarantine)
         extent = _measure(files, recordings, quarantine)
     classes = {"gender": GENDERS, "id": tuple(subjects), "activity": ACTIVITIES}
-    return Reading(PAYLOAD, classes, _windows(raw, recordings, extent), sum(extent.points.values()) // STRIDE)
+    batches, expected = _windows(raw, recordings, extent), sum(extent.points.values()) // STRIDE
+    return Reading(payload=PAYLOAD, classes=classes, batches=batches, expected=expected)
 
 
 def trial_file(activity: str, trial: int, code: str) -> str:
-    """Where a recording lies in the published layout."""
+    """The path of a recording in the published layout."""
     return f"A_DeviceMotion_data/{activity}_{trial}/sub_{code}.csv"
 
 
@@ -108,22 +109,20 @@ def _recordings(subjects: dict[str, str]) -> Iterator[_Recording]:
         for code, gender in subjects.items():
             for trial, activity in trials:
                 if (trial <= LAST_TRAIN_TRIAL) == (split == "train"):
-                    yield _Recording(trial_file(activity, trial, code), code, gender, activity, trial, split)
+                    name = trial_file(activity, trial, code)
+                    yield _Recording(name=name, code=code, gender=gender, activity=activity, trial=trial, split=split)
 
 
 def _usable(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> list[_Recording]:
-    """The recordings that exist; missing ones are told before the long part."""
-    kept = []
-    for recording in recordings:
-        if files.has(recording.name):
-            kept.append(recording)
-        else:
-            quarantine.add(recording.name, "expected file is missing")
-    return kept
+    """The recordings that exist; missing ones go to the quarantine before the long part."""
+    missing = [recording for recording in recordings if not files.has(recording.name)]
+    for recording in missing:
+        quarantine.add(recording.name, "expected file is missing")
+    return [recording for recording in recordings if recording not in missing]
 
 
 def _measure(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> _Extent:
-    """Reads every recording once; those that cannot be read leave `recordings` for the quarantine."""
+    """Reads each recording once; moves unreadable ones from `recordings` to the quarantine."""
     points = {"train": 0, "test": 0}
     mean, squares = np.zeros(2), np.zeros(2)
     for recording in list(recordings):
@@ -155,7 +154,7 @@ def _windows(raw: Path, recordings: list[_Recording], extent: _Extent) -> Iterat
             room = extent.points[split] - WINDOW
             starts = np.arange(0, max(room, 0), STRIDE)[: max(round(room / STRIDE), 0)]
             of_split = [recording for recording in recordings if recording.split == split]
-            tail, owners = np.empty((0, 2)), np.empty(0, dtype=np.int64)  # points not yet cut, and whose they are
+            tail, owners = np.empty((0, 2)), np.empty(0, dtype=np.int64)  # points not yet cut, and their recordings
             offset = done = 0  # where the tail starts in the split's series; windows given so far
             for number, recording in enumerate(of_split):
                 signal = (_magnitudes(files, recording.name) - extent.mean) / extent.std
@@ -197,7 +196,7 @@ def _magnitudes(files: RawFiles, name: str) -> DoubleArray:
 
 
 def _read_csv(files: RawFiles, name: str, columns: tuple[str, ...], dtype: pl.DataType | type[pl.DataType]) -> pl.DataFrame:
-    """The named columns as numbers; an error says what is wrong, never a value."""
+    """The named columns as numbers; errors never contain a value."""
     data = files.read(name)
     try:
         header = pl.read_csv(io.BytesIO(data), n_rows=0).columns

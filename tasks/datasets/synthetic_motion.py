@@ -2,7 +2,7 @@
 
 A person's gait is a sum of harmonics of their cadence. Activity sets cadence and strength, gender shifts the balance of
 the harmonics, identity shifts all of it a little; every trial adds its own phone orientation, gain, cadence drift and
-noise. So all three attributes can really be read from the signals, and none can be read from one number alone.
+noise. So all three attributes can be inferred from the signals, and none from one number alone.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pass_core.checks import check_range
 from pass_core.data import DoubleArray
-from pass_core.errors import ConfigError
 from tasks.datasets.base import Reading
 from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, read_motion, trial_file
 from tasks.payloads.quarantine import Quarantine
@@ -29,7 +29,7 @@ GAITS: dict[str, tuple[float, tuple[float, float, float], tuple[float, float, fl
     "wlk": (1.90, (1.9, 0.6, 0.3), (0.40, 0.20, 0.08)),
     "jog": (2.60, (2.8, 1.1, 0.6), (1.10, 0.50, 0.25)),
 }
-REST_TRIALS = {"sit": (5, 13), "std": (6, 14)}  # published too; the reader leaves them out
+REST_TRIALS = {"sit": (5, 13), "std": (6, 14)}  # also published; the reader skips them
 GENDER_SHIFT = np.array([0.0, 0.3, -0.3, 0.0, -0.3, 0.3])  # log strength, rotation then acceleration
 
 
@@ -42,15 +42,13 @@ class SyntheticMotionConfig(DatasetConfig):
 
     def __post_init__(self) -> None:
         DatasetConfig.__post_init__(self)  # slots=True makes a new class, which zero-argument super() does not know
-        if self.subjects < 2:
-            raise ConfigError(f"subjects: expected at least 2, found {self.subjects}")
-        if self.points_per_trial < 200:
-            raise ConfigError(f"points_per_trial: expected at least 200, found {self.points_per_trial}")
+        check_range(self, "subjects", at_least=2)
+        check_range(self, "points_per_trial", at_least=200)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walker:
-    """What is a person's own: log strengths of the harmonics, cadence, the lag between the two sensors, swing angles."""
+    """A person's gait: log strengths of the harmonics, cadence, the lag between the two sensors, swing angles."""
 
     strengths: DoubleArray  # (2 * HARMONICS,)
     cadence: float

@@ -1,4 +1,4 @@
-"""What is expected of payloads, before they are used and before they leave."""
+"""Expectations of payloads, before they are used and before they are published."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def payload_expectations(payload: Payload) -> list[Expectation]:
 
 
 def payload_profile(table: pa.Table, payload: Payload) -> dict[str, Any]:
-    """What `payload_expectations` look at, one value per record; a number that is none counts as out of range."""
+    """The values that `payload_expectations` check, one per record; a non-finite number counts as out of range."""
     if payload.kind != "vector":
         return {"payload_bytes": [len(data) for data in payload_bytes(table.column(PAYLOAD))]}
     values = array_of(table, PAYLOAD, payload.shape).reshape(len(table), -1)

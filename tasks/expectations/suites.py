@@ -1,58 +1,55 @@
 """Great Expectations: suites built in code, run before anything expensive; the only file that imports it.
 
-Results are kept as yes or no per expectation and column, so that no value of a record reaches a result or a Data Doc.
+Results are yes or no per expectation and column, so that no value of a record reaches a result or a Data Doc.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from pass_core.errors import ValidationFailed
 
-Kind = Literal["in_set", "between", "not_null", "unique", "row_count", "columns"]
-
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One expectation of a table, or of one of its columns."""
+    """One expectation: the name of Great Expectations' class, and its arguments."""
 
-    kind: Kind
-    column: str | None = None
-    arguments: Mapping[str, Any] | None = None
+    kind: str
+    arguments: Mapping[str, Any]
 
 
 def in_set(column: str, values: tuple[str, ...]) -> Expectation:
-    """Every value is one of these classes."""
-    return Expectation("in_set", column, {"value_set": list(values)})
+    """Each value is one of these classes."""
+    return Expectation("ExpectColumnValuesToBeInSet", {"column": column, "value_set": list(values)})
 
 
 def between(column: str, low: float, high: float) -> Expectation:
-    """Every value lies in [low, high]."""
-    return Expectation("between", column, {"min_value": low, "max_value": high})
+    """Each value lies in [low, high]."""
+    return Expectation("ExpectColumnValuesToBeBetween", {"column": column, "min_value": low, "max_value": high})
 
 
 def not_null(column: str) -> Expectation:
     """No value is missing."""
-    return Expectation("not_null", column)
+    return Expectation("ExpectColumnValuesToNotBeNull", {"column": column})
 
 
 def unique(column: str) -> Expectation:
     """No value occurs twice."""
-    return Expectation("unique", column)
+    return Expectation("ExpectColumnValuesToBeUnique", {"column": column})
 
 
 def row_count(low: int, high: int | None = None) -> Expectation:
-    """The table has so many rows."""
-    return Expectation("row_count", None, {"min_value": low, "max_value": high})
+    """The number of rows lies in this range."""
+    return Expectation("ExpectTableRowCountToBeBetween", {"min_value": low, "max_value": high})
 
 
 def columns(names: tuple[str, ...]) -> Expectation:
-    """The table has just these columns."""
-    return Expectation("columns", None, {"column_set": list(names), "exact_match": True})
+    """The table has exactly these columns."""
+    return Expectation("ExpectTableColumnsToMatchSet", {"column_set": list(names), "exact_match": True})
 
 
 def class_shares(frame: pd.DataFrame, classes: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
@@ -65,7 +62,7 @@ def class_shares(frame: pd.DataFrame, classes: Mapping[str, tuple[str, ...]]) ->
 
 
 def share_expectations(classes: Mapping[str, tuple[str, ...]], low: float) -> list[Expectation]:
-    """Class balance: no class of any attribute is (nearly) missing, none is (nearly) everything."""
+    """Class balance: no class of any attribute is (nearly) missing or (nearly) alone."""
     return [between(f"{name}_{end}_share", low, 1 - low) for name in classes for end in ("min", "max")]
 
 
@@ -86,7 +83,7 @@ def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]
     gx = load_library()
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
-    # Everything in memory but the pages, which go where we say; without this it leaves temporary folders behind.
+    # Everything in memory but the pages, which go to `data_docs`; the default leaves temporary folders behind.
     defaults = InMemoryStoreBackendDefaults(init_temp_docs_sites=False)
     context = gx.get_context(mode="ephemeral", project_config=DataContextConfig(store_backend_defaults=defaults))
     context.variables.progress_bars = {"globally": False}
@@ -105,7 +102,7 @@ def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]
         batch = source.add_dataframe_asset(table_name).add_batch_definition_whole_dataframe("whole")
         suite = context.suites.add(gx.ExpectationSuite(name=f"{name} {table_name}"))
         for expectation in expectations:
-            suite.add_expectation(_native(gx.expectations, expectation))
+            suite.add_expectation(getattr(gx.expectations, expectation.kind)(**expectation.arguments))
         definition = context.validation_definitions.add(
             gx.ValidationDefinition(name=f"{name} {table_name}", data=batch, suite=suite)
         )
@@ -129,19 +126,3 @@ def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]
             f"{name}: {len(failures)} expectation(s) do not hold: {'; '.join(failures)}; see {data_docs / 'index.html'}"
         )
     return held
-
-
-def _native(library: Any, expectation: Expectation) -> Any:
-    """The expectation in Great Expectations' own class."""
-    arguments = dict(expectation.arguments or {})
-    if expectation.column is not None:
-        arguments["column"] = expectation.column
-    classes = {
-        "in_set": library.ExpectColumnValuesToBeInSet,
-        "between": library.ExpectColumnValuesToBeBetween,
-        "not_null": library.ExpectColumnValuesToNotBeNull,
-        "unique": library.ExpectColumnValuesToBeUnique,
-        "row_count": library.ExpectTableRowCountToBeBetween,
-        "columns": library.ExpectTableColumnsToMatchSet,
-    }
-    return classes[expectation.kind](**arguments)

@@ -110,4 +110,6 @@ def _table(features: FloatArray, found: pa.Table, columns: LakeColumns) -> Featu
     persons = texts(columns.person, ids)
     _, blocks = np.unique(np.array(texts(columns.block, persons)), return_inverse=True)
     none: IntArray = np.zeros(len(features), dtype=np.int64)
-    return FeatureTable(Records(features, {}), tuple(ids), none, tuple(persons), blocks.astype(np.int64))
+    return FeatureTable(
+        records=Records(features, {}), record_ids=tuple(ids), splits=none, persons=tuple(persons), blocks=blocks.astype(np.int64)
+    )

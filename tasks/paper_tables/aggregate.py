@@ -1,5 +1,6 @@
-"""From cells to a table, in per cent: NAG per seed, clipped at zero, then mean and sample deviation; the paper's beside it."""
+"""From cells to a table, in per cent: NAG per seed, clipped at zero, then mean and sample deviation, beside the paper's."""
 
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
 from tasks.paper_tables.cells import CellResult
-from tasks.paper_tables.definition import MNAG, Column, Printed, Source, Table
+from tasks.paper_tables.definition import MNAG, Column, Figure, Table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import Plan, PlannedRow
 from tasks.paper_tables.settings import Roles
@@ -16,32 +17,23 @@ from tasks.paper_tables.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """Mean over seeds, in per cent; the deviation is None for one seed."""
-
-    value: float
-    deviation: float | None
-    accuracy: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """One place of a table: ours, the paper's, both when there are both."""
+    """One cell of a printed table: our figure and the paper's, where there are both."""
 
     column: Column
     role: Role | None  # None for mNAG
     ours: Figure | None
-    paper: Printed | None
+    paper: Figure | None
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Our figure minus the paper's."""
         return None if self.ours is None or self.paper is None else round(self.ours.value, 1) - self.paper.value
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row stands: mean NAG of private attributes, and of the others."""
+    """A row's point in the plot: mean NAG of private attributes, and of the others."""
 
     private: float
     others: float
@@ -57,9 +49,9 @@ class Beneath:
     balanced: Figure
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilledRow:
-    """A row with its figures, or why it has none."""
+    """A row with its figures, or the reason why it has none."""
 
     label: str
     method: str
@@ -89,17 +81,17 @@ class FilledTable:
 
 
 def fill(plan: Plan, store: Store) -> FilledTable:
-    """The table of a plan whose cells are all there."""
+    """The table of a plan whose cells have all been computed."""
     results = {cell.digest: store.get(cell) for cell in plan.cells()}
     rows = [_row(plan.table, row, [results[cell.digest] for cell in row.cells]) for row in plan.rows]
     return FilledTable(plan, tuple(rows), _references(plan, list(results.values())))
 
 
-def seed_nags(told: Sequence[AttributeScores], accuracy: Callable[[AttributeScores], float | None]) -> list[float] | None:
-    """NAG per seed, as a fraction, of the accuracy that is asked for; None where there is none, or nothing to normalise by."""
+def seed_nags(scores: Sequence[AttributeScores], accuracy: Callable[[AttributeScores], float | None]) -> list[float] | None:
+    """NAG per seed, as a fraction, of an accuracy; None where there is none, or nothing to normalise by."""
     try:
-        found = [None if (a := accuracy(one)) is None else nag(a, one.guess, one.unprotected) for one in told]
-    except AuditError:  # originals do not tell the attribute either
+        found = [None if (a := accuracy(one)) is None else nag(a, one.guess, one.unprotected) for one in scores]
+    except AuditError:  # the attribute cannot be inferred from originals either
         return None
     return [value for value in found if value is not None] if None not in found else None
 
@@ -113,31 +105,32 @@ def summarise(values: Sequence[float], accuracies: Sequence[float] = ()) -> Figu
 def _row(table: Table, planned: PlannedRow, results: list[CellResult]) -> FilledRow:
     row, roles, columns = planned.row, table.roles_of(planned.row), table.parsed_columns()
     problem = planned.problem or next((result.problem for result in results if result.problem), None)
-    told = {} if problem else {name: [result.attributes[name] for result in results] for name in roles.names()}
-    printed: list[Printed | None] = [Printed.parse(text) for text in row.paper]
+    scores = {} if problem else {name: [result.attributes[name] for result in results] for name in roles.names()}
+    printed: list[Figure | None] = [Figure.parse(text) for text in row.paper]
     entries = []
     for column, paper in zip(columns, printed or [None] * len(columns), strict=True):
         if column.name == MNAG:
-            values = None if problem else seed_mnags(told, columns, roles)
+            values = None if problem else seed_mnags(scores, columns, roles)
             entries.append(Entry(column, None, summarise(values) if values else None, paper))
         else:
-            ours = _figure(told[column.attribute], column) if told else None
+            ours = _figure(scores[column.attribute], column) if scores else None
             entries.append(Entry(column, roles.of(column.attribute), ours, paper))
+    attacked = [entry for entry in entries if entry.role is not None and entry.column.source == "attacker"]
     return FilledRow(
-        row.label,
-        row.method,
-        tuple(entries),
-        _place([(e.role, e.ours.value if e.ours else None) for e in _attacked(entries)]),
-        _place([(e.role, e.paper.value if e.paper else None) for e in _attacked(entries)]),
-        tuple(_beneath(name, told[name]) for name in roles.private if told),
-        problem,
+        label=row.label,
+        method=row.method,
+        entries=tuple(entries),
+        ours=_place([(e.role, e.ours) for e in attacked]),
+        paper=_place([(e.role, e.paper) for e in attacked]),
+        beneath=tuple(_beneath(name, scores[name]) for name in roles.private if scores),
+        problem=problem,
     )
 
 
-def seed_mnags(told: dict[str, list[AttributeScores]], columns: Sequence[Column], roles: Roles) -> list[float] | None:
-    """mNAG per seed over the attributes that the table shows."""
+def seed_mnags(scores: dict[str, list[AttributeScores]], columns: Sequence[Column], roles: Roles) -> list[float] | None:
+    """mNAG per seed over the table's attributes."""
     shown = [column.attribute for column in columns if column.name != MNAG and column.source == "attacker"]
-    nags = {name: seed_nags(told[name], lambda one: one.attacker) for name in shown}
+    nags = {name: seed_nags(scores[name], lambda one: one.attacker) for name in shown}
     known = {name: values for name, values in nags.items() if values is not None}
     if len(known) < len(shown):
         return None
@@ -146,57 +139,35 @@ def seed_mnags(told: dict[str, list[AttributeScores]], columns: Sequence[Column]
     return [mean_nag(*sides) for sides in zip(zip(*private, strict=True), zip(*others, strict=True), strict=True)]
 
 
-def _figure(told: list[AttributeScores], column: Column) -> Figure | None:
-    sources: dict[Source, Callable[[AttributeScores], float | None]] = {
-        "attacker": lambda one: one.attacker,
-        "protector": lambda one: one.protector,
-        "un-finetuned": lambda one: one.unfinetuned,
-    }
-    accuracy = sources[column.source]
-    values = seed_nags(told, accuracy)
-    return None if values is None else summarise(values, [a for one in told if (a := accuracy(one)) is not None])
+def _figure(scores: list[AttributeScores], column: Column) -> Figure | None:
+    accuracy: Callable[[AttributeScores], float | None] = operator.attrgetter(column.source.replace("-", ""))
+    values = seed_nags(scores, accuracy)
+    return None if values is None else summarise(values, [a for one in scores if (a := accuracy(one)) is not None])
 
 
-def _attacked(entries: Sequence[Entry]) -> list[Entry]:
-    return [entry for entry in entries if entry.role is not None and entry.column.source == "attacker"]
-
-
-def _place(values: Sequence[tuple[Role | None, float | None]]) -> Place | None:
-    private = [value for role, value in values if role == "private" and value is not None]
-    others = [value for role, value in values if role != "private" and value is not None]
-    if not private or not others or len(private) + len(others) < len(values):
+def _place(figures: Sequence[tuple[Role | None, Figure | None]]) -> Place | None:
+    private = [figure.value for role, figure in figures if role == "private" and figure is not None]
+    others = [figure.value for role, figure in figures if role != "private" and figure is not None]
+    if not private or not others or len(private) + len(others) < len(figures):
         return None
     return Place(statistics.mean(private), statistics.mean(others))
 
 
-def _beneath(name: str, told: list[AttributeScores]) -> Beneath:
-    exact = seed_nags(told, lambda one: one.exact)
-    nats = [one.information for one in told if one.information is not None]
-    return Beneath(
-        name,
-        None if exact is None else summarise(exact),
-        statistics.mean(nats) if nats else None,
-        summarise([one.balanced for one in told]),
-    )
+def _beneath(name: str, scores: list[AttributeScores]) -> Beneath:
+    exact = seed_nags(scores, lambda one: one.exact)
+    nats = [one.information for one in scores if one.information is not None]
+    balanced = summarise([one.balanced for one in scores])
+    return Beneath(name, None if exact is None else summarise(exact), statistics.mean(nats) if nats else None, balanced)
 
 
 def _references(plan: Plan, results: list[CellResult]) -> tuple[ReferenceRow, ...]:
-    """Of the attackers' columns only: the others are normalised by the same."""
+    """For the attackers' columns only: the other columns are normalised by the same accuracies."""
     paper = plan.table.the_setup().paper
-    columns = [None if c.name == MNAG or c.source != "attacker" else c.attribute for c in plan.table.parsed_columns()]
-
-    def ours(name: str | None, key: Callable[[AttributeScores], float]) -> float | None:
-        found = [key(result.attributes[name]) for result in results if name and name in result.attributes]
-        return 100 * statistics.mean(found) if found else None
-
-    def printed(name: str | None, values: dict[str, float]) -> float | None:
-        return values.get(name) if name else None
-
-    kinds: list[tuple[str, Callable[[AttributeScores], float], dict[str, float]]] = [
-        ("No suppression", lambda told: told.unprotected, dict(paper.unprotected) if paper else {}),
-        ("Guessing", lambda told: told.guess, dict(paper.guess) if paper else {}),
-    ]
-    return tuple(
-        ReferenceRow(label, tuple(ours(c, key) for c in columns), tuple(printed(c, values) for c in columns))
-        for label, key, values in kinds
-    )
+    shown = ["" if c.name == MNAG or c.source != "attacker" else c.attribute for c in plan.table.parsed_columns()]
+    rows = []
+    for label, key in (("No suppression", "unprotected"), ("Guessing", "guess")):
+        found = [[getattr(r.attributes[name], key) for r in results if name in r.attributes] for name in shown]
+        printed = getattr(paper, key) if paper else {}
+        ours = tuple(100 * statistics.mean(values) if values else None for values in found)
+        rows.append(ReferenceRow(label, ours, tuple(printed.get(name) for name in shown)))
+    return tuple(rows)

@@ -1,4 +1,4 @@
-"""Cells: the pieces that tables are made of, each named by everything its result depends on.
+"""Cells: the parts that tables are computed from, each named by everything its result depends on.
 
 A control is a classifier of original records, shared by all cells of its data set and seed. A cell is a protector with one seed:
 fitted, released, attacked.
@@ -19,14 +19,14 @@ from tasks.paper_tables.settings import ProbeConfig, Roles
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import json_digest
 
-OnShare = Callable[[float], None]  # told which share of a cell is done
+OnShare = Callable[[float], None]  # called with the finished share of a cell
 FORMAT = 1
 LIBRARIES = ("torch", "numpy", "scikit-learn", "scipy")
-# An epoch of a protector costs about as much as so many of one attacker; only the estimate of the time left depends on it.
+# An epoch of a protector costs about as many of one attacker; only the estimate of the remaining time depends on it.
 PROTECTOR_EPOCH = 6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureSet:
     """Extracted features, named by their bytes."""
 
@@ -38,39 +38,54 @@ class FeatureSet:
     extractor: str
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A classifier of original records."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """Something computed from features, named by all that it depends on."""
 
     dataset: str
     features: str  # digest
-    attribute: str
-    config: NetworkConfig
     seed: int
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The code that computes it."""
+        raise NotImplementedError
 
     @property
     def digest(self) -> str:
         return json_digest(self.recipe())[:32]
 
+    def recipe(self) -> dict[str, Any]:
+        """All that the result depends on."""
+        libraries = {library: version(library) for library in LIBRARIES}
+        code = code_digest(self.modules)
+        return {"format": FORMAT, "settings": dataclasses.asdict(self), "code": code, "libraries": libraries}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control(Computed):
+    """A classifier of original records."""
+
+    attribute: str
+    config: NetworkConfig
+
     @property
     def effort(self) -> int:
-        """Epochs of an attacker."""
+        """Number of an attacker's epochs."""
         return self.config.epochs
 
-    def recipe(self) -> dict[str, Any]:
-        """All that it depends on."""
-        return _recipe(dataclasses.asdict(self), ("tasks.paper_tables.control",))
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("tasks.paper_tables.control",)
 
     def __str__(self) -> str:
         return f"{self.dataset} unprotected {self.attribute}, seed {self.seed}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Computed):
     """A protector with one seed, and the attack on it."""
 
-    dataset: str
-    features: str  # digest
     roles: Roles
     method: str
     config: Any  # of the method's config type
@@ -78,24 +93,22 @@ class Cell:
     pool: PoolConfig
     control: NetworkConfig
     attack: ProbeConfig
-    seed: int
-
-    @property
-    def digest(self) -> str:
-        return json_digest(self.recipe())[:32]
 
     @property
     def effort(self) -> int:
-        """About how many epochs of an attacker it is worth."""
+        """About how many epochs of an attacker it costs."""
         return self.training.epochs * PROTECTOR_EPOCH + len(self.roles.names()) * self.attack.epochs
 
-    def recipe(self) -> dict[str, Any]:
-        """All that it depends on."""
-        return _recipe(dataclasses.asdict(self), ("tasks.paper_tables.compute", f"pass_core.methods.{self.method}"))
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("tasks.paper_tables.compute", f"pass_core.methods.{self.method}")
 
     def controls(self) -> dict[str, Control]:
         """The classifiers of originals that it is compared with."""
-        return {name: Control(self.dataset, self.features, name, self.control, self.seed) for name in self.roles.names()}
+        return {
+            name: Control(dataset=self.dataset, features=self.features, seed=self.seed, attribute=name, config=self.control)
+            for name in self.roles.names()
+        }
 
     def __str__(self) -> str:
         return f"{self.dataset} {self.method}, seed {self.seed}"
@@ -103,13 +116,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What a cell gave: figures per attribute, or why there can be none."""
+    """The result of a cell: figures per attribute, or the reason why there are none."""
 
     attributes: dict[str, AttributeScores]
     curves: dict[str, list[float]]  # term of the loss -> its value per epoch
     problem: str | None = None
-
-
-def _recipe(settings: dict[str, Any], modules: tuple[str, ...]) -> dict[str, Any]:
-    libraries = {library: version(library) for library in LIBRARIES}
-    return {"format": FORMAT, "settings": settings, "code": code_digest(modules), "libraries": libraries}

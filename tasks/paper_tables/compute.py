@@ -1,4 +1,4 @@
-"""Computing a cell, in whatever process: from features on disk to a result in the store."""
+"""Computing a cell, in any process: from features on disk to a result in the store."""
 
 from collections.abc import Callable
 
@@ -24,19 +24,19 @@ from tasks.storage.files import rounded
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 THREADS = 1  # of every cell, however many run at once: a result is the same on any number of workers
-FIT_SHARE = 0.5  # of a cell, as progress is told
+FIT_SHARE = 0.5  # of a cell, in its progress
 
 
-def compute(cell: Cell | Control, features: FeatureSet, store: Store, tell: OnShare) -> None:
+def compute(cell: Cell | Control, features: FeatureSet, store: Store, report: OnShare) -> None:
     """Computes a cell and puts it into the store."""
     with fixed_numerics(THREADS):
         if isinstance(cell, Control):
-            compute_control(cell, features, store, tell)
+            compute_control(cell, features, store, report)
         else:
-            store.put(cell, _compute_cell(cell, features, store, tell))
+            store.put(cell, _compute_cell(cell, features, store, report))
 
 
-def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare) -> CellResult:
+def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShare) -> CellResult:
     classes = TableInfo.load(features.folder).classes
     attributes = tuple(Attribute(name, classes[name], cell.roles.of(name)) for name in cell.roles.names())
     table = read_features(features.folder, attributes)
@@ -46,21 +46,21 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare)
     def on_epoch(epoch: Epoch) -> None:
         for term, value in epoch.terms.items():
             curves.setdefault(term, []).append(value)
-        tell(FIT_SHARE * epoch.number / epoch.total)
+        report(FIT_SHARE * epoch.number / epoch.total)
 
     try:
-        fitted, setting = _fit(cell, features, table, attributes, on_epoch)
-    except (ConfigError, DataError, MethodError) as error:  # the same every time: that it cannot be done is the result
+        fitted, context = _fit(cell, features, table, attributes, on_epoch)
+    except (ConfigError, DataError, MethodError) as error:  # the same each time: the error is the result
         return CellResult({}, {}, str(error))
     controls = {name: restore_control(control, split, store) for name, control in cell.controls().items()}
     scores = measure(
         fitted,
         split,
-        setting.pool.features,
+        context.pool.features,
         controls=controls,
         config=cell.attack,
         seed=cell.seed,
-        on_epoch=_attack_progress(cell.roles, tell),
+        on_epoch=_attack_progress(cell.roles, report),
     )
     return CellResult(scores, rounded(curves))
 
@@ -68,7 +68,7 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, tell: OnShare)
 def _fit(
     cell: Cell, features: FeatureSet, table: FeatureTable, attributes: tuple[Attribute, ...], on_epoch: OnEpoch
 ) -> tuple[Fitted, ReleaseContext]:
-    """The protector, learnt from the share of the training records that it may know."""
+    """The protector, trained on its share of the training records."""
     share, train = cell.training.share, table.rows("train")
     known = learnt_from(train, table.blocks[train], share, stream(cell.seed, "share", cell.dataset))
     donors = choose_donors(
@@ -79,17 +79,19 @@ def _fit(
         share_rng=stream(cell.seed, "share", cell.dataset),  # the same half again
         rng=stream(cell.seed, "donors", cell.dataset),
     )
-    setting = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
+    context = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
     method: Method = discovery.load(pass_core.methods, cell.method).METHOD
     rng = stream(cell.seed, "fit", cell.dataset, cell.method)
-    return method.fit(table.subset(known), setting, cell.config, cell.training, rng, TrainingContext(on_epoch)), setting
+    run = TrainingContext(on_epoch)
+    fitted = method.fit(table.subset(known), context=context, config=cell.config, training=cell.training, rng=rng, run=run)
+    return fitted, context
 
 
-def _attack_progress(roles: Roles, tell: OnShare) -> Callable[[str], OnEpoch]:
+def _attack_progress(roles: Roles, report: OnShare) -> Callable[[str], OnEpoch]:
     names = roles.names()
 
     def listener(name: str) -> OnEpoch:
         before = names.index(name)
-        return lambda epoch: tell(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
+        return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
 
     return listener

@@ -1,7 +1,7 @@
-"""Tables as data: the YAML files beside this one, and tables of a user's own, parsed into frozen types.
+"""Tables as data: the YAML files in this package and users' own tables, parsed into frozen types.
 
-A table says what is compared (rows), on which attributes (columns), and what the paper printed. Its setup says on which data set
-and at what effort: `full` is the paper's, `quick` is what two cores do within the hour.
+A table declares what is compared (rows), on which attributes (columns), and the paper's figures. Its setup declares the data set
+and the effort: `full` is the paper's, `quick` is what two cores do within the hour.
 """
 
 import json
@@ -30,7 +30,7 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An attribute, and whose classifier's NAG is shown; `mNAG` has no attribute."""
+    """An attribute, and the classifier whose NAG is shown; `mNAG` has no attribute."""
 
     name: str
     attribute: str
@@ -47,22 +47,23 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """A figure of the paper, in per cent: NAG ± standard deviation over seeds, and the accuracy that it comes from."""
+class Figure:
+    """NAG in per cent: mean and standard deviation over seeds (None for one seed), and the accuracy that it comes from."""
 
     value: float
-    deviation: float
+    deviation: float | None
     accuracy: float | None
 
     @classmethod
-    def parse(cls, text: str) -> "Printed":
+    def parse(cls, text: str) -> "Figure":
+        """A figure as the paper prints it."""
         found = FIGURE.fullmatch(text)
         if found is None:
             raise ConfigError(f"paper: expected a figure such as 62.9±7.5 (82.8), found {text!r}")
         return cls(float(found[1]), float(found[2]), float(found[3]) if found[3] else None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One method with its settings; rows without `paper` are ours."""
 
@@ -77,22 +78,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What an effort changes of one method or row."""
+    """What an effort changes for one method or row."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much is spent on every cell."""
+    """How much time is spent on each cell."""
 
     seeds: int
     train: Mapping[str, Any]  # fields of TrainConfig
     control: NetworkConfig  # classifiers of the original records: unprotected accuracy, and where attackers start
     attack: ProbeConfig
     pool: Mapping[str, Any] = field(default_factory=dict)
-    methods: Mapping[str, Spending] = field(default_factory=dict)  # by method or, going before it, by a row's label
+    methods: Mapping[str, Spending] = field(default_factory=dict)  # by method or by a row's label, which takes precedence
 
     def spending(self, row: Row) -> Spending:
         """What this effort changes for a row."""
@@ -101,9 +102,9 @@ class Effort:
         return Spending({**general.settings, **own.settings, **row.settings}, {**general.train, **own.train, **row.train})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What the paper had: its data, and accuracies in per cent without protection and by guessing."""
+    """The paper's data, and its accuracies in per cent without protection and by guessing."""
 
     features: str
     train_records: int
@@ -126,7 +127,7 @@ class Setup:
             raise ConfigError(f"efforts: expected full and quick, found {', '.join(self.efforts) or 'none'}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One table; `setup` is the name of a shared one, or one of its own."""
 
@@ -136,8 +137,8 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
     roles: Roles | None = None
-    pools: Mapping[EffortName, Mapping[str, Any]] = field(default_factory=dict)  # what this table changes of the setup's pool
-    share: float = 1.0  # of the training records, that protectors and pool come from; attackers have them all
+    pools: Mapping[EffortName, Mapping[str, Any]] = field(default_factory=dict)  # what this table changes in the setup's pool
+    share: float = 1.0  # of the training records that protectors and pool come from; attackers have them all
 
     def __post_init__(self) -> None:
         shown = [column.attribute for column in self.parsed_columns() if column.name != MNAG]
@@ -151,9 +152,9 @@ class Table:
             if row.paper and len(row.paper) != len(self.columns):
                 raise ConfigError(f"row {row.label!r}: expected {len(self.columns)} figures of the paper, found {len(row.paper)}")
             for text in row.paper:
-                Printed.parse(text)
+                Figure.parse(text)
         if len({row.label for row in self.rows}) < len(self.rows):
-            raise ConfigError("rows: expected every label once")
+            raise ConfigError("rows: expected each label once")
 
     def parsed_columns(self) -> tuple[Column, ...]:
         return tuple(Column.parse(text) for text in self.columns)
@@ -170,7 +171,7 @@ class Table:
         return {**setup.pool, **setup.efforts[effort].pool, **self.pools.get(effort, {})}
 
     def the_setup(self) -> Setup:
-        """The setup itself."""
+        """The table's own setup, or the shared one that it names."""
         if isinstance(self.setup, Setup):
             return self.setup
         setups = shared_setups()
@@ -180,16 +181,16 @@ class Table:
 
 
 def table_names() -> tuple[str, ...]:
-    """The tables that come along, the paper's in its order first."""
+    """The included tables, the paper's in its order first."""
     names = [path.stem for path in FOLDER.glob("*.yaml") if path != SETUPS]
     return tuple(sorted(names, key=lambda name: (not name.startswith("T"), len(name), name)))
 
 
 def load_table(name: str) -> Table:
-    """A table that comes along, or one in a YAML file.
+    """An included table, or one in a YAML file.
 
     Raises:
-        ConfigError: there is no such table, or it is not what a table should be.
+        ConfigError: there is no such table, or its definition is wrong.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     known = path.parent != FOLDER or name in table_names()
@@ -199,7 +200,7 @@ def load_table(name: str) -> Table:
 
 
 def shared_setups() -> Mapping[str, Setup]:
-    """The setups that tables name."""
+    """The setups that tables refer to."""
     return _parse(dict[str, Setup], SETUPS)
 
 

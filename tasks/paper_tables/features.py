@@ -1,4 +1,4 @@
-"""Features of a data set for its tables: extracted once by the pipeline's own steps, and found again."""
+"""Features of a data set for its tables: extracted once by the pipeline's own steps, and reused."""
 
 import dataclasses
 import hashlib
@@ -22,13 +22,13 @@ STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
 
 
 def prepare_features(
-    dataset: str, attributes: tuple[str, ...], config: Config, root: Path, project: Path, progress: Reporter
+    dataset: str, attributes: tuple[str, ...], config: Config, *, root: Path, project: Path, progress: Reporter
 ) -> FeatureSet:
-    """The features of a data set with these attributes, extracted below `root` when they are not there yet.
+    """The features of a data set with these attributes, extracted below `root` where they are missing.
 
     Raises:
         ConfigError: params.yaml has no section for the data set.
-        DataError: its published files are not where they should be.
+        DataError: its published files are missing.
     """
     config = _with_attributes(config.with_names((dataset,), config.methods), dataset, attributes)
     layout = _layout(dataset, config, root, project)
@@ -36,15 +36,22 @@ def prepare_features(
     if not layout.step_report("extract", key).exists():
         for name in STEPS_TO_FEATURES:
             if name != "generate" or is_generated(dataset):
-                run_step(STEPS[name], key, config, layout, "bench", progress, project)
+                run_step(STEPS[name], key, config, layout, "bench", progress=progress, store=project)
     folder = layout.artefact("features", key)
     splits = np.array(read_folder(folder, [SPLIT]).column(SPLIT).to_pylist())
     counts = {split: int((splits == split).sum()) for split in ("train", "test")}
-    return FeatureSet(dataset, folder, digest(folder), counts["train"], counts["test"], config.dataset[dataset].extractor)
+    return FeatureSet(
+        dataset=dataset,
+        folder=folder,
+        digest=digest(folder),
+        train_records=counts["train"],
+        test_records=counts["test"],
+        extractor=config.dataset[dataset].extractor,
+    )
 
 
 def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) -> Config:
-    """Attributes that the data set's section gives no role stay with the records."""
+    """Keeps attributes without a role in the data set's section with the records."""
     section = config.dataset[dataset]
     missing = tuple(sorted(set(attributes) - set(section.attribute_names())))
     kept = dataclasses.replace(section, kept=section.kept + missing)
@@ -52,7 +59,7 @@ def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) 
 
 
 def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
-    """A root of their own for features that differ in raw files, settings or code."""
+    """A separate root for features that differ in raw files, settings or code."""
     section = config.dataset[dataset]
     raw_root = None
     signature = ""
@@ -74,7 +81,7 @@ def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
 
 
 def raw_folder(project: Path) -> Path:
-    """Where raw data sets lie: what DVC runs reads DVC's own, whatever PASS_RAW_DATA says."""
+    """The folder of raw data sets: PASS_RAW_DATA, or the project's own, which DVC's stages always read."""
     elsewhere = os.environ.get("PASS_RAW_DATA")
     return Path(elsewhere) if elsewhere and "DVC_STAGE" not in os.environ else project / "data" / "raw"
 
@@ -84,7 +91,7 @@ def _signature(folder: Path, dataset: str) -> str:
     if not folder.is_dir():
         raise DataError(
             f"data set {dataset}: expected its published files in {folder}, found no such folder; set PASS_RAW_DATA to the "
-            f"folder that holds {dataset}/, laid out as docs/datasets.md says"
+            f"folder that holds {dataset}/, laid out as in docs/datasets.md"
         )
     whole = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):

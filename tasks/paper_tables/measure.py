@@ -33,7 +33,7 @@ class AttributeScores:
 
     guess: float  # always the training set's most common class
     unprotected: float  # classifier of originals, on originals
-    attacker: float  # trained on what is released
+    attacker: float  # trained on released records
     balanced: float  # the attacker's, mean over classes
     unfinetuned: float  # classifier of originals, on what is released
     protector: float | None  # the adversary that the protector was trained against; None: it had none
@@ -45,7 +45,8 @@ def learn_control(
     train: Records, attribute: Attribute, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch
 ) -> NetworkAdversary:
     """The paper's classifier, trained on original records."""
-    task = AttackTask(lambda _: train.features, train.labels[attribute.name], attribute.n_classes)
+    labels, count = train.labels[attribute.name], attribute.n_classes
+    task = AttackTask(released_train=lambda _: train.features, train_labels=labels, n_classes=count)
     return ATTACK.learn(task, config, rng, on_epoch)
 
 
@@ -61,9 +62,11 @@ def learn_probe(
 ) -> NetworkAdversary:
     """The probing attack: the paper's classifier, trained on releases from scratch or from the control's weights."""
     if config.start == "scratch":
-        return ATTACK.learn(AttackTask(released_train, labels, n_classes), config, rng, on_epoch)
+        return ATTACK.learn(
+            AttackTask(released_train=released_train, train_labels=labels, n_classes=n_classes), config, rng, on_epoch
+        )
     network = copy.deepcopy(control.network)
-    train_classifier(network, released_train, labels, config, torch_generator(rng), on_epoch)
+    train_classifier(network, released_train, labels, config, generator=torch_generator(rng), on_epoch=on_epoch)
     return NetworkAdversary(network)
 
 
@@ -81,7 +84,7 @@ def measure(
     law = None
     if fitted.channel is not None:
         test, rng = split.test, stream(seed, "release", "test")
-        law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng, n_draws=1)
+        law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng=rng, n_draws=1)
     subject = _subject(fitted, split, donor_features, law, draws=config.draws, seed=seed)
     own, drawn = (fitted.adversaries if isinstance(fitted, Adversarial) else {}), subject.substitution
     found = {}

@@ -1,4 +1,4 @@
-"""From a table to its cells: one per row and seed, with every setting made explicit."""
+"""From a table to its cells: one per row and seed, with all settings explicit."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A row with its cells, one per seed; without any when its method is not there."""
+    """A row with its cells, one per seed; without cells when its method does not exist."""
 
     row: Row
     cells: tuple[Cell, ...]
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A table at an effort, on the data at hand."""
+    """A table at an effort, on given data."""
 
     name: str
     table: Table
@@ -48,9 +48,9 @@ class Plan:
 
 
 def make_plan(
-    name: str, table: Table, effort: EffortName, features: FeatureSet, first_seed: int, seeds: int | None = None
+    name: str, table: Table, effort: EffortName, features: FeatureSet, *, first_seed: int, seeds: int | None = None
 ) -> Plan:
-    """The cells of a table; `seeds` other than the effort's may be asked for.
+    """The cells of a table; `seeds` overrides the effort's number of seeds.
 
     Raises:
         ConfigError: a setting is unknown or out of range.
@@ -58,12 +58,12 @@ def make_plan(
     spent = table.the_setup().efforts[effort]
     numbers = tuple(range(first_seed, first_seed + (seeds or spent.seeds)))
     pool = table.pool_at(effort)
-    rows = tuple(_planned(table, row, spent, pool, features, numbers) for row in table.rows)
-    return Plan(name, table, effort, numbers, features, rows)
+    rows = tuple(_planned(table, row, spent, pool, features=features, seeds=numbers) for row in table.rows)
+    return Plan(name=name, table=table, effort=effort, seeds=numbers, features=features, rows=rows)
 
 
 def _planned(
-    table: Table, row: Row, effort: Effort, usual_pool: Mapping[str, Any], features: FeatureSet, seeds: tuple[int, ...]
+    table: Table, row: Row, effort: Effort, usual_pool: Mapping[str, Any], *, features: FeatureSet, seeds: tuple[int, ...]
 ) -> PlannedRow:
     where = f"row {row.label!r}"
     try:
@@ -79,19 +79,19 @@ def _planned(
         pool["donors"] = features.train_records
     donors = _configured(PoolConfig, pool, f"{where}, pool")
     if donors.forbid != "none":
-        raise ConfigError(f"{where}, pool: forbid is not part of the paper's tables; expected none, found {donors.forbid}")
+        raise ConfigError(f"{where}, pool: expected forbid: none, as in the paper's tables, found {donors.forbid}")
     cells = tuple(
         Cell(
-            features.dataset,
-            features.digest,
-            table.roles_of(row),
-            row.method,
-            config,
-            training,
-            donors,
-            effort.control,
-            effort.attack,
-            seed,
+            dataset=features.dataset,
+            features=features.digest,
+            roles=table.roles_of(row),
+            method=row.method,
+            config=config,
+            training=training,
+            pool=donors,
+            control=effort.control,
+            attack=effort.attack,
+            seed=seed,
         )
         for seed in seeds
     )
@@ -99,7 +99,7 @@ def _planned(
 
 
 def _configured(kind: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
-    """A config of this kind with these values; what is not said is its default."""
+    """A config of this kind with these values and defaults for the rest."""
     known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     unknown = [name for name in values if name not in known]
     if unknown:

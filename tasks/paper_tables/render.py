@@ -1,4 +1,4 @@
-"""A filled table as Markdown, as CSV and as one self-contained page; all three hold the same figures."""
+"""A filled table as Markdown, as CSV and as one self-contained page; all three have the same figures."""
 
 import csv
 import io
@@ -37,16 +37,16 @@ def markdown(filled: FilledTable) -> str:
     lines = [f"### {title(filled)}", "", *(f"- {sentence}" for sentence in words.caption(plan)), "", words.LEGEND, ""]
     lines += [_line(["method", *heads]), _line(["---"] * (len(heads) + 1))]
     for row in filled.rows:
-        told = []
+        cells = []
         for entry in row.entries:
-            parts = [f"{words.role_mark(filled, entry)}{words.ours(entry.ours)}"]
+            parts = [f"{words.role_mark(filled, entry)}{words.written(entry.ours)}"]
             if entry.paper is not None:
-                parts += [f"paper {words.papers(entry.paper)}", words.difference(entry)]
-            told.append("<br>".join(parts))
-        lines.append(_line([row.label, *told]))
+                parts += [f"paper {words.written(entry.paper)}", words.difference(entry)]
+            cells.append("<br>".join(parts))
+        lines.append(_line([row.label, *cells]))
     for reference in filled.references:
-        told = [_accuracies(*pair) for pair in zip(reference.ours, reference.paper, strict=True)]
-        lines.append(_line([f"{reference.label}, accuracy", *told]))
+        cells = [_accuracies(*pair) for pair in zip(reference.ours, reference.paper, strict=True)]
+        lines.append(_line([f"{reference.label}, accuracy", *cells]))
     lines += ["", *_beneath(filled)]
     lines += [f"- No figures for {problem}" for problem in words.problems(filled)]
     return "\n".join(lines).rstrip() + "\n"
@@ -56,12 +56,12 @@ def _beneath(filled: FilledTable) -> list[str]:
     found = [(row, beneath) for row in filled.rows for beneath in row.beneath]
     if not found:
         return []
-    lines = ["What accuracy cannot see, private attributes:", ""]
+    lines = ["Private attributes beyond accuracy:", ""]
     lines += [_line(["method", "attribute", "exact attacker's NAG", "I(X';A) on train, nats", "attacker's balanced accuracy"])]
     lines += [_line(["---"] * 5)]
     for row, one in found:
         nats = NOTHING if one.information is None else f"{one.information:.4f}"
-        lines.append(_line([row.label, one.attribute, words.ours(one.exact), nats, words.ours(one.balanced)]))
+        lines.append(_line([row.label, one.attribute, words.written(one.exact), nats, words.written(one.balanced)]))
     return [*lines, ""]
 
 
@@ -76,7 +76,7 @@ def _accuracies(ours: float | None, paper: float | None) -> str:
 
 
 def comma_separated(filled: FilledTable) -> str:
-    """One line per row and column, for further work."""
+    """One line per row and column, for further analysis."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -89,14 +89,14 @@ def comma_separated(filled: FilledTable) -> str:
                 *((paper.value, paper.deviation, paper.accuracy) if paper else (None,) * 3),
                 entry.difference,
             ]
-            told = ["" if value is None else f"{round(value, 4) + 0.0:g}" for value in figures]
+            written = ["" if value is None else f"{round(value, 4) + 0.0:g}" for value in figures]
             head = [plan.name, plan.effort, len(plan.seeds), row.label, row.method, entry.column.name, entry.role or ""]
-            writer.writerow([*head, *told])
+            writer.writerow([*head, *written])
     return text.getvalue()
 
 
 def page(filled: FilledTable) -> str:
-    """Without scripts or links to elsewhere; in the reader's light or dark."""
+    """A page without scripts or external links, in the reader's light or dark theme."""
     rivals = [Rival(row.label, _fractions(row.ours), _fractions(row.paper)) for row in filled.rows]
     drawn = ours_beside_paper(rivals) if any(rival.ours or rival.paper for rival in rivals) else None
     template = environment().get_template("table.html")

@@ -1,4 +1,4 @@
-"""Computing what is missing of plans: cells spread over processes, told as one piece of work, each with its MLflow run."""
+"""Computing the missing cells of plans: spread over processes, with one progress bar and an MLflow run per cell."""
 
 import contextlib
 import dataclasses
@@ -26,22 +26,22 @@ from tasks.storage.files import read_json, storage_errors, write_json
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What computing needs beside the plans."""
+    """What computing needs besides the plans."""
 
     store: Store
     workers: int
     tracking: TrackingConfig
-    project: Path  # folder that a relative `tracking.store` starts from
+    project: Path  # base folder of a relative `tracking.store`
     progress: Reporter
 
 
 def compute_plans(plans: Sequence[Plan], bench: Bench) -> None:
-    """Computes every cell that is not in the store: classifiers of originals first, then what is compared with them.
+    """Computes all cells that are missing in the store: classifiers of originals first, then the cells compared with them.
 
     Raises:
-        StageFailed: a worker died; what was finished is kept.
+        StageFailed: a worker died; finished cells are kept.
     """
     features = {plan.features.digest: plan.features for plan in plans}
     name = f"bench {', '.join(plan.name for plan in plans)}"
@@ -55,16 +55,16 @@ def compute_plans(plans: Sequence[Plan], bench: Bench) -> None:
     with storage_errors(bench.store.root), track_pipeline(name, bench.tracking, bench.project):
         for phase in phases:
             waiting = [cell for cell in phase.values() if not bench.store.has(cell)]
-            # The longest first: whoever comes last keeps the others waiting for the least time.
+            # The longest first, so that the last ones are short.
             waiting.sort(key=lambda cell: -cell.effort)
             run = _run_here if bench.workers == 1 else _run_spread
             run(waiting, features, bench, tally)
-            for cell in phase.values():  # also those of a run that was killed before it could tell
+            for cell in phase.values():  # also those of a run that was killed before it could log them
                 _record(cell, bench)
 
 
 class _Tally:
-    """How far all cells together are."""
+    """The progress of all cells together."""
 
     def __init__(self, name: str, cells: Mapping[str, Cell | Control], bench: Bench) -> None:
         self._name, self._bench = name, bench
@@ -72,10 +72,10 @@ class _Tally:
         self._efforts = {digest: cell.effort for digest, cell in missing.items()}
         self._shares = dict.fromkeys(missing, 0.0)
         if len(missing) < len(cells):
-            logger.info("%s: %d of %d cells are there already", name, len(cells) - len(missing), len(cells))
+            logger.info("%s: %d of %d cells are computed already", name, len(cells) - len(missing), len(cells))
 
-    def tell(self, digest: str, share: float) -> None:
-        """A cell has got that far."""
+    def report(self, digest: str, share: float) -> None:
+        """Reports the finished share of a cell."""
         self._shares[digest] = share
         done = sum(share * self._efforts[cell] for cell, share in self._shares.items())
         finished = sum(share == 1.0 for share in self._shares.values())
@@ -91,8 +91,8 @@ def _run_here(waiting: list[Cell | Control], features: Mapping[str, FeatureSet],
 
 
 def _listener(tally: _Tally, digest: str) -> Callable[[float], None]:
-    # Not quite finished before it is in the store.
-    return lambda share: tally.tell(digest, min(share, 0.99))
+    # A cell is finished only when it is in the store.
+    return lambda share: tally.report(digest, min(share, 0.99))
 
 
 def _run_spread(waiting: list[Cell | Control], features: Mapping[str, FeatureSet], bench: Bench, tally: _Tally) -> None:
@@ -110,7 +110,7 @@ def _run_spread(waiting: list[Cell | Control], features: Mapping[str, FeatureSet
 
 @contextlib.contextmanager
 def _pinned_threads() -> Iterator[None]:
-    """Libraries read these when they are loaded, before a worker can say anything."""
+    """Sets the variables that libraries read when a worker loads them."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, str(THREADS)))
@@ -132,16 +132,16 @@ def _work(store: Store, item: tuple[Cell | Control, FeatureSet]) -> float:
 
 
 def _finish(cell: Cell | Control, seconds: float, bench: Bench, tally: _Tally) -> None:
-    if not bench.store.has(cell):  # a worker reads the code when it starts, and names results by it
+    if not bench.store.has(cell):  # a worker reads the code when it starts, and names results by its digest
         raise StageFailed("code changed while the bench was running: run the same command again")
     write_json(bench.store.note(cell), describe("bench", seconds))
     _record(cell, bench)
-    tally.tell(cell.digest, 1.0)
+    tally.report(cell.digest, 1.0)
     logger.info("bench %s: %.0f s", cell, seconds)
 
 
 def _record(cell: Cell | Control, bench: Bench) -> None:
-    """The cell's MLflow run, once; written by the one process that writes to the store of runs."""
+    """Logs the cell's MLflow run, once; only the parent process writes to MLflow."""
     if _recorded(cell, bench):
         return
     note = bench.store.note(cell)

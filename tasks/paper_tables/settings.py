@@ -1,8 +1,9 @@
-"""What a cell is told of a table: roles of attributes, and how its attacker learns."""
+"""A cell's settings: roles of attributes, and how its attacker learns."""
 
 from dataclasses import dataclass
 
 from pass_core.attacks.network import NetworkConfig
+from pass_core.checks import check_range
 from pass_core.data import Role
 from pass_core.errors import ConfigError
 
@@ -19,7 +20,7 @@ class Roles:
         if not self.private or not self.useful:
             raise ConfigError("roles: expected at least one private and one useful attribute")
         if len(set(self.names())) < len(self.names()):
-            raise ConfigError("roles: expected every attribute once")
+            raise ConfigError("roles: expected each attribute once")
 
     def names(self) -> tuple[str, ...]:
         return self.private + self.useful + self.general
@@ -31,11 +32,10 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig(NetworkConfig):
-    """The attacker's training; `draws` releases of the training records are learnt from in turn, another one each epoch."""
+    """The attacker's training; each epoch uses the next of `draws` releases of the training records."""
 
     draws: int = 8
 
     def __post_init__(self) -> None:
         NetworkConfig.__post_init__(self)  # `super()` does not know a class with slots
-        if self.draws < 1:
-            raise ConfigError(f"draws: expected at least 1, found {self.draws}")
+        check_range(self, "draws", at_least=1)

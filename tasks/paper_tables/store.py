@@ -1,4 +1,4 @@
-"""Results on disk: one JSON per cell, named by its digest, whole or absent; beside a control its network."""
+"""Results on disk: one JSON file per cell, named by its digest; a control's network beside it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,28 +19,28 @@ class Store:
     root: Path
 
     def path(self, cell: Cell | Control) -> Path:
-        """Where the result of a cell lies once it is there."""
+        """The path of a cell's result."""
         return self.root / ("controls" if isinstance(cell, Control) else "cells") / f"{cell.digest}.json"
 
     def has(self, cell: Cell | Control) -> bool:
         return self.path(cell).exists()
 
     def note(self, cell: Cell | Control) -> Path:
-        """When and where a cell was computed, and its MLflow run: beside the result, since it differs from run to run."""
+        """The path of the note: when and where a cell was computed, and its MLflow run; it differs from run to run."""
         return self.path(cell).with_suffix(".note.json")
 
     def put(self, cell: Cell, result: CellResult) -> None:
-        content = {"attributes": {name: asdict(told) for name, told in result.attributes.items()}}
+        content = {"attributes": {name: asdict(scores) for name, scores in result.attributes.items()}}
         write_json(self.path(cell), content | {"curves": result.curves, "problem": result.problem, "recipe": cell.recipe()})
 
     def get(self, cell: Cell) -> CellResult:
         raw = read_json(self.path(cell))
         return CellResult(
-            {name: AttributeScores(**told) for name, told in raw["attributes"].items()}, raw["curves"], raw["problem"]
+            {name: AttributeScores(**scores) for name, scores in raw["attributes"].items()}, raw["curves"], raw["problem"]
         )
 
     def put_control(self, control: Control, network: dict[str, Tensor], accuracy: float) -> None:
-        """The network first: a result that has its name is whole."""
+        """Writes the network first: a result with its final name is complete."""
         path = self.path(control)
         with write_atomically(path.with_suffix(".safetensors")) as temporary:
             save_file(network, temporary)
@@ -54,5 +54,5 @@ class Store:
         """The figures of a result, flat: `gender.attacker` -> 0.57."""
         if isinstance(cell, Control):
             return {"accuracy": read_json(self.path(cell))["accuracy"]}
-        told = self.get(cell).attributes.items()
-        return {f"{name}.{key}": value for name, one in told for key, value in asdict(one).items() if value is not None}
+        scores = self.get(cell).attributes.items()
+        return {f"{name}.{key}": value for name, one in scores for key, value in asdict(one).items() if value is not None}

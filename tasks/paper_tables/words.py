@@ -1,23 +1,23 @@
-"""A filled table in words: figures as people read them, and what differs from the paper, told from what was really done."""
+"""A filled table in words: formatted figures, and how the computation differed from the paper's."""
 
 from collections.abc import Iterator
 
-from tasks.paper_tables.aggregate import Entry, Figure, FilledTable
-from tasks.paper_tables.definition import Printed
+from tasks.paper_tables.aggregate import Entry, FilledTable
+from tasks.paper_tables.definition import Figure
 from tasks.paper_tables.plan import Plan
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "–"
 DIRECTIONS = {"private": "↓", "useful": "↑", "general": "↑", None: "↑"}
 LEGEND = (
-    "NAG in per cent, ± the sample standard deviation over seeds, accuracy in brackets; below it the paper's, and ours less the "
-    "paper's. NAG is clipped at 0 for every seed before averaging. mNAG is the mean over useful and general attributes less the "
-    "mean over private ones."
+    "NAG in per cent, ± the sample standard deviation over seeds, accuracy in brackets; below it the paper's figure, and ours "
+    "minus the paper's. NAG is clipped at 0 for each seed before averaging. mNAG is the mean over useful and general attributes "
+    "minus the mean over private ones."
 )
 
 
-def ours(figure: Figure | None) -> str:
-    """Ours, such as `62.9 ± 7.5 (82.8)`."""
+def written(figure: Figure | None) -> str:
+    """A figure, such as `62.9 ± 7.5 (82.8)`."""
     if figure is None:
         return NOTHING
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.1f}"
@@ -25,28 +25,23 @@ def ours(figure: Figure | None) -> str:
     return f"{number(figure.value)}{spread}{accuracy}"
 
 
-def papers(printed: Printed | None) -> str:
-    """The paper's, the same way."""
-    return NOTHING if printed is None else ours(Figure(printed.value, printed.deviation, printed.accuracy))
-
-
 def difference(entry: Entry) -> str:
-    """Ours less the paper's, with its sign."""
+    """Our figure minus the paper's, with its sign."""
     return NOTHING if entry.difference is None else number(entry.difference, sign="+")
 
 
 def number(value: float, sign: str = "") -> str:
-    """With one digit, a real minus, and no minus before zero."""
+    """One digit, a real minus sign, and no minus before zero."""
     return f"{round(value, 1) + 0.0:{sign}.1f}".replace("-", MINUS)
 
 
 def heads(filled: FilledTable) -> list[str]:
-    """Names of the columns, with the direction that is good where all rows agree on it."""
-    told = []
+    """Names of the columns, with the desired direction where all rows agree on it."""
+    names = []
     for k, column in enumerate(filled.plan.table.parsed_columns()):
         directions = {DIRECTIONS[row.entries[k].role] for row in filled.rows}
-        told.append(f"{column.name} {directions.pop()}" if len(directions) == 1 else column.name)
-    return told
+        names.append(f"{column.name} {directions.pop()}" if len(directions) == 1 else column.name)
+    return names
 
 
 def role_mark(filled: FilledTable, entry: Entry) -> str:
@@ -57,7 +52,7 @@ def role_mark(filled: FilledTable, entry: Entry) -> str:
 
 
 def caption(plan: Plan) -> list[str]:
-    """What was done, and where the paper did otherwise."""
+    """How the table was computed, and where that differs from the paper."""
     return [text for text in (_data(plan), _effort(plan), *_exceptions(plan), _pool(plan), plan.table.note) if text]
 
 
@@ -76,7 +71,7 @@ def _effort(plan: Plan) -> str:
     def against(here: int, there: int) -> str:
         return f"{here}" if here == there else f"{here} ({whose} {there})"
 
-    start = "go on from classifiers of originals" if done.attack.start == "originals" else "start from scratch"
+    start = "start from classifiers of originals" if done.attack.start == "originals" else "start from scratch"
     learning = against(done.train["epochs"], full.train["epochs"])
     return (
         f"Effort: {plan.effort}. Protectors learn for {learning} epochs, attackers for "
@@ -86,18 +81,18 @@ def _effort(plan: Plan) -> str:
 
 
 def _exceptions(plan: Plan) -> Iterator[str]:
-    """Rows whose protectors learn otherwise than the rest, those that learn alike together."""
+    """Rows whose protectors learn differently from the rest, grouped by how they learn."""
     effort = plan.table.the_setup().efforts[plan.effort]
     usual = (effort.train["epochs"], effort.train["batch_size"], effort.train["learning_rate"])
     alike: dict[str, list[str]] = {}
     for row in (row for row in plan.rows if row.cells):
         training = row.cells[0].training
         found = (training.epochs, training.batch_size, training.learning_rate)
-        told = [] if found == usual else [f"{found[0]} epochs, batch {found[1]}, learning rate {found[2]:g}"]
+        parts = [] if found == usual else [f"{found[0]} epochs, batch {found[1]}, learning rate {found[2]:g}"]
         chosen = {name: value for name, value in effort.spending(row.row).settings.items() if name not in row.row.settings}
-        told += [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
-        if told:
-            alike.setdefault(", ".join(told), []).append(row.row.label)
+        parts += [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
+        if parts:
+            alike.setdefault(", ".join(parts), []).append(row.row.label)
     for manner, labels in alike.items():
         yield f"{'All rows' if len(labels) == len(plan.rows) else ', '.join(labels)}: {manner}."
 

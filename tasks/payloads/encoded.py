@@ -1,15 +1,18 @@
-"""Encoded payloads, whatever their kind: checked when they come, stripped of metadata when they leave."""
+"""Encoded payloads of any kind: checked when read, stripped of metadata before publishing."""
 
+from pass_core.errors import DataError
 from tasks.payloads.images import decode_image, strip_image
 from tasks.payloads.payload import PayloadKind
+from tasks.payloads.quarantine import Quarantine
+from tasks.payloads.raw_files import RawFiles
 from tasks.payloads.sounds import decode_sound, strip_sound
 
 
 def check_encoded(kind: PayloadKind, data: bytes) -> None:
-    """Decodes and strips a file once, so that nothing later meets one that cannot be used or released.
+    """Decodes and strips a file once, so that later steps only see files that can be used and released.
 
     Raises:
-        DataError: the file is damaged or past a cap.
+        DataError: the file is damaged or too large.
     """
     if kind == "image":
         decode_image(data)
@@ -19,5 +22,16 @@ def check_encoded(kind: PayloadKind, data: bytes) -> None:
 
 
 def strip_encoded(kind: PayloadKind, data: bytes) -> bytes:
-    """The file without metadata: what a donor gives away is the picture or the sound, nothing about where or when."""
+    """The file without metadata: a donor's picture or sound, without place or time."""
     return strip_image(data) if kind == "image" else strip_sound(data)
+
+
+def read_encoded(files: RawFiles, kind: PayloadKind, name: str, quarantine: Quarantine) -> bytes | None:
+    """A file of a data set, checked; None when it goes to the quarantine."""
+    try:
+        data = files.read(name)
+        check_encoded(kind, data)
+    except DataError as error:
+        quarantine.add(name, str(error))
+        return None
+    return data

@@ -1,4 +1,4 @@
-"""Encoded images: JPEG and PNG only, decoded under caps, stripped of everything that is not the picture."""
+"""Encoded images: JPEG and PNG only, decoded under limits, stripped of everything but the picture."""
 
 import io
 import struct
@@ -12,19 +12,19 @@ from pass_core.errors import DataError
 MAX_PIXELS = 50_000_000
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
 PNG_START = b"\x89PNG\r\n\x1a\n"
-# Chunks that change how a PNG's pixels are read; text, times, EXIF and profiles are left out.
+# Chunks that change how a PNG's pixels are read; text, times, EXIF and profiles are removed.
 PNG_KEPT = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB"}
 
 
 def decode_image(data: bytes) -> NDArray[np.uint8]:
-    """Pixels (height, width, 3) as stored: a rotation told in EXIF is not applied, since EXIF is not released.
+    """Pixels (height, width, 3) as stored: a rotation in EXIF is not applied, since EXIF is not released.
 
     Raises:
         DataError: the bytes are no whole JPEG or PNG, or have more pixels than the cap.
     """
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
-            width, height = image.size  # told by the header, before any pixel is decoded
+            width, height = image.size  # from the header, before any pixel is decoded
             if width * height > MAX_PIXELS:
                 raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels")
             if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
@@ -64,7 +64,7 @@ def _strip_jpeg(data: bytes) -> bytes:
 
 
 def _kept_segment(marker: int, segment: bytes) -> bytes:
-    """A segment as it may leave: of application data only what tells how to read pixels, without thumbnails."""
+    """A segment as released: of application data only what is needed to read pixels, without thumbnails."""
     if marker == 0xE0:
         return b"\xff\xe0\x00\x10" + segment[4:16] + b"\0\0" if segment[4:9] == b"JFIF\0" and len(segment) >= 18 else b""
     if marker == 0xEE:

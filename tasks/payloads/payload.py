@@ -22,7 +22,7 @@ class Payload:
 
     kind: PayloadKind
     shape: tuple[int, ...] = ()  # of vectors; encoded files have their own
-    low: float | None = None  # what a sane value of a vector lies in
+    low: float | None = None  # plausible range of a vector's values
     high: float | None = None
 
 

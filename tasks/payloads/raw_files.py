@@ -1,7 +1,7 @@
-"""Raw files of a data set, read in place: those below a folder and those inside its .tar and .zip archives.
+"""Raw files of a data set, read in place: the files below a folder and inside its .tar and .zip archives.
 
-Archives are never unpacked, so a hostile one has nowhere to write to. Names that leave the folder, links, devices, encrypted
-members and repeated names are refused before anything is read; a member is read up to a cap, counted on actual bytes.
+Archives are never unpacked, so that a hostile one cannot write anywhere. Names outside the folder, links, devices, encrypted
+members and repeated names are rejected before anything is read; a member is read up to a limit of actual bytes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pass_core.errors import DataError, StorageError
 from tasks.payloads.payload import MAX_FILE_BYTES
 
 MAX_MEMBERS = 5_000_000
-# What a damaged archive raises while it is read.
+# Raised while reading a damaged archive.
 DAMAGE = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError,
 )  # fmt: skip
@@ -25,7 +25,7 @@ COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 class RawFiles:
-    """The files of a folder by their names relative to it; an archive's members count as lying where the archive lies."""
+    """The files of a folder by their names relative to it; an archive's members count as files of the archive's folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -50,7 +50,7 @@ class RawFiles:
         self._open.close()
 
     def path(self, name: str) -> Path:
-        """Where a file lies, or would: for messages."""
+        """The path of a file, for messages."""
         return self._root / name
 
     def names(self, folder: str) -> list[str]:
@@ -66,8 +66,8 @@ class RawFiles:
         """A file's bytes.
 
         Raises:
-            DataError: the file is missing, damaged or larger than the cap; the message does not name it.
-            StorageError: the disk or the network failed, which says nothing about the file.
+            DataError: the file is missing, damaged or too large; the message does not name it.
+            StorageError: the disk or the network failed.
         """
         try:
             with self._stream(name) as stream:
@@ -113,10 +113,10 @@ class RawFiles:
         for inside, member, its_fault in members:
             fault = its_fault or _name_fault(inside)
             if fault:
-                raise DataError(f"{path}: refused: a member {fault}; nothing was read from it, get a clean archive")
+                raise DataError(f"{path}: rejected: a member {fault}; nothing was read from it, get a clean archive")
             name = (path.parent.relative_to(self._root) / PurePosixPath(inside)).as_posix()
             if name in self._members or (self._root / name).exists():
-                raise DataError(f"{path}: refused: {name} is there twice; remove one")
+                raise DataError(f"{path}: rejected: {name} occurs twice; remove one")
             self._members[name] = len(self._archives) - 1, member
             self._by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
 
@@ -124,7 +124,7 @@ class RawFiles:
 def _name_fault(name: str) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
-        return "has a name that leaves the folder"
+        return "has a name outside the folder"
     return None
 
 

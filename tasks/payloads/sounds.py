@@ -1,4 +1,4 @@
-"""Encoded audio: WAV and FLAC only, decoded under caps, stripped of everything that is not the sound."""
+"""Encoded audio: WAV and FLAC only, decoded under limits, stripped of everything but the sound."""
 
 import contextlib
 import io
@@ -16,20 +16,20 @@ from pass_core.errors import DataError
 from tasks.payloads.torch_repair import repair
 
 MAX_SECONDS = 600
-MAX_SAMPLES = 60_000_000  # over all channels: a small file can say it holds any number
-UNTOLD = 2**40  # libsndfile's answer for a stream of unknown length is larger
+MAX_SAMPLES = 60_000_000  # over all channels: a small file can declare any number
+UNKNOWN_LENGTH = 2**40  # libsndfile's answer for a stream of unknown length is larger
 ODDEST_RATE = 1_000  # a resampling filter grows with rate / gcd(rate, 16,000): 441 for CDs, 44,101 for a hostile file
 PLAIN = ("PCM_U8", "PCM_S8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
-WAV_KEPT = {b"fmt ", b"fact", b"data"}  # names, dates, positions and whatever else lie in other chunks
+WAV_KEPT = {b"fmt ", b"fact", b"data"}  # names, dates, positions and other metadata are in other chunks
 
 
 def decode_sound(data: bytes) -> tuple[FloatArray, int]:
     """The first channel in [-1, 1] and its sampling rate.
 
     Raises:
-        DataError: the bytes are no whole WAV or FLAC file, are silent of samples, or last longer than the cap.
+        DataError: the bytes are not a complete WAV or FLAC file, have no samples, or last too long.
     """
-    with _damage_told(), _opened(data) as file:
+    with _damage_as_error(), _opened(data) as file:
         frames = _checked_frames(file, data)
         samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
         rate = int(file.samplerate)
@@ -41,7 +41,7 @@ def decode_sound(data: bytes) -> tuple[FloatArray, int]:
 
 
 def sound_seconds(data: bytes) -> float:
-    """How long a file that was checked lasts, read off its header: a hundred times faster than opening it."""
+    """The duration of a checked file, from its header: a hundred times faster than opening it."""
     if data.startswith(b"fLaC"):
         packed = int.from_bytes(data[18:26], "big")  # 20 bits of rate, 8 of channels and depth, 36 of samples
         return (packed & (2**36 - 1)) / (packed >> 44)
@@ -63,13 +63,13 @@ def resampled(samples: FloatArray, rate: int, wanted: int) -> FloatArray:
 
 def strip_sound(data: bytes) -> bytes:
     """The same sound, bit for bit, without tags, pictures, dates or positions."""
-    with _damage_told():
+    with _damage_as_error():
         return _strip_flac(data) if data.startswith(b"fLaC") else _strip_wav(data)
 
 
 @contextlib.contextmanager
-def _damage_told() -> Iterator[None]:
-    """Whatever a damaged file makes the decoder or our own reading of headers raise, as one error."""
+def _damage_as_error() -> Iterator[None]:
+    """Turns what the decoder or our header parser raises for a damaged file into one error."""
     try:
         yield
     except (soundfile.LibsndfileError, RuntimeError, struct.error, KeyError, ZeroDivisionError, IndexError):
@@ -99,8 +99,8 @@ def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:
         raise DataError(f"is {file.format} {file.subtype}: expected WAV or FLAC of plain samples")
     if file.frames == 0:
         raise DataError("holds no samples")
-    if file.frames > UNTOLD:
-        raise DataError("does not tell its length: write it anew")
+    if file.frames > UNKNOWN_LENGTH:
+        raise DataError("does not declare its length: encode it again")
     if file.frames > MAX_SECONDS * file.samplerate or file.frames * file.channels > MAX_SAMPLES:
         raise DataError(f"lasts longer than {MAX_SECONDS} seconds, or holds more than {MAX_SAMPLES // 10**6} million samples")
     if not 4_000 <= file.samplerate <= 192_000 or file.samplerate // math.gcd(file.samplerate, 16_000) > ODDEST_RATE:
@@ -115,7 +115,7 @@ def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:
 
 
 def _wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(kind, start, length) of every chunk of a RIFF file, as the headers tell."""
+    """(kind, start, length) of every chunk of a RIFF file, as the headers declare."""
     position = 12
     while position + 8 <= len(data):
         kind, length = struct.unpack_from("<4sI", data, position)
@@ -135,7 +135,7 @@ def _strip_wav(data: bytes) -> bytes:
 
 
 def _strip_flac(data: bytes) -> bytes:
-    """Encodes the same samples anew: what programs append after the last frame cannot be found otherwise."""
+    """Encodes the same samples again: nothing else removes what programs append after the last frame."""
     with _opened(data) as file:
         samples = file.read(dtype="int32", always_2d=True)
         subtype, rate = file.subtype, file.samplerate
@@ -145,7 +145,7 @@ def _strip_flac(data: bytes) -> bytes:
 
 
 def _only_description(data: bytes) -> bytes:
-    """Of the blocks before the frames keeps the first, the stream's description; the encoder leaves its name in another."""
+    """Keeps only the first block before the frames, the stream's description; another holds the encoder's name."""
     position, description = 4, b""
     while position + 4 <= len(data):
         header = data[position]

@@ -18,7 +18,7 @@ _kept_alive: list[torch.library.Library] = []  # a collected Library takes its o
 
 
 def repair() -> dict[str, str]:
-    """Imports both packages, repairing what must be; says per package whether it was healthy or repaired."""
+    """Imports both packages, repaired where needed; returns per package whether it was healthy or repaired."""
     return {
         "torchvision": _import_or_repair("torchvision", RuntimeError, _define_torchvision_operators),
         "torchaudio": _import_or_repair("torchaudio", OSError, _stub_torchaudio_extension),
@@ -46,7 +46,7 @@ def _import_or_repair(name: str, symptom: type[Exception], cure: Callable[[], No
 
 
 def _forget(name: str) -> None:
-    """Drops a half-imported package, so that the next import starts anew."""
+    """Drops a half-imported package, so that the next import starts afresh."""
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         del sys.modules[module]
 

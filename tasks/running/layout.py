@@ -1,8 +1,11 @@
-"""Where everything lies below a root: the only place where paths of the pipeline are spelled in Python."""
+"""The paths below a root: the only place where Python spells them."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tasks.running.step_io import RunKey
 
@@ -28,7 +31,7 @@ ARTEFACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths below `root`; `raw_root` is where raw data sets lie when it is not below `root`."""
+    """Paths below `root`; `raw_root` holds the raw data sets when they are not below `root`."""
 
     root: Path
     raw_root: Path | None = None
@@ -44,7 +47,7 @@ class Layout:
         return self.root / "reports" / step / f"{key}.json"
 
     def provenance(self, step: str, key: RunKey) -> Path:
-        """When, where and with what a step ran: changes from run to run, never versioned."""
+        """When, where and with which versions a step ran: changes from run to run, never versioned."""
         return self.root / "provenance" / step / f"{key}.json"
 
     def data_docs(self, step: str, key: RunKey) -> Path:
@@ -52,12 +55,12 @@ class Layout:
         return self.root / "docs" / step / str(key)
 
     def published(self, key: RunKey) -> Path:
-        """What people read: report with provenance joined in, audit.json, provenance.json."""
+        """The published files: report with provenance, audit.json, provenance.json."""
         return self.root / "published" / str(key)
 
     @property
     def cache(self) -> Path:
-        """What steps find again, such as features already computed; may be deleted at any time."""
+        """What steps reuse, such as features already computed; may be deleted at any time."""
         return self.root / ".cache"
 
     @property
@@ -67,6 +70,24 @@ class Layout:
 
 
 def layout_at(root: Path, *, raw_data_from_environment: bool) -> Layout:
-    """The layout below `root`; raw data that are neither generated nor DVC's lie where PASS_RAW_DATA says, when it is set."""
+    """The layout below `root`; PASS_RAW_DATA, when set, is the folder of raw data that are neither generated nor DVC's."""
     elsewhere = os.environ.get("PASS_RAW_DATA")
     return Layout(root, Path(elsewhere) if elsewhere and raw_data_from_environment else None)
+
+
+def owned_by_dvc(root: Path, project: Path) -> str | None:
+    """An output of the project's dvc.yaml inside `root` (or around it), None when there is none.
+
+    DVC's stages write what it owns, with the parameters of params.yaml; nothing else may.
+    """
+    path = project / "dvc.yaml"
+    if not path.exists():
+        return None
+    stages: dict[str, Any] = yaml.safe_load(path.read_text())["stages"]
+    for stage in stages.values():
+        for out in [*stage.get("outs", ()), *stage.get("metrics", ()), *stage.get("plots", ())]:
+            text = out if isinstance(out, str) else next(iter(out))
+            fixed = (project / text.split("${")[0]).resolve()  # the part before the first placeholder
+            if fixed.is_relative_to(root) or root.is_relative_to(fixed):
+                return text
+    return None

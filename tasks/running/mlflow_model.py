@@ -13,7 +13,7 @@ from tasks.storage.models import load_channel
 
 
 class ChannelModel:
-    """Scores of a protector; one without a channel gives the records back."""
+    """Scores of a protector; one without a channel returns the records."""
 
     def __init__(self, folder: Path) -> None:
         self._fitted = load_channel(folder)

@@ -1,4 +1,4 @@
-"""The same arithmetic in the same order, run for run."""
+"""The same arithmetic in the same order in each run."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def fixed_numerics(threads: int) -> Iterator[None]:
 
 
 def fingerprint(device: torch.device, threads: int) -> dict[str, str | int]:
-    """What the last bits of a result depend on; with another one a record near a threshold could meet another donor."""
+    """What the last bits of a result depend on; with another fingerprint, a record near a threshold could get another donor."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "dtype": "float32",

@@ -175,7 +175,7 @@ def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous
     import torch
     from torch import distributed
 
-    from pass_core.training.context import tell_nobody
+    from pass_core.training.context import ignore_epoch
     from tasks.running.numerics import fixed_numerics
 
     first = world.rank == 0
@@ -191,7 +191,7 @@ def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous
             distributed.init_process_group(
                 backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
             )
-            work(world, send if first else tell_nobody)
+            work(world, send if first else ignore_epoch)
             distributed.destroy_process_group()
     except PassError:
         raise

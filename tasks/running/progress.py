@@ -8,21 +8,13 @@ from collections.abc import Iterator
 
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tasks.running.step_io import Reporter
 
 logger = logging.getLogger(__name__)
 
-# One console for bars and log lines: they would write over each other from two.
+# One console for bars and log lines: with two they would overwrite each other.
 _console = Console(stderr=True)
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -33,7 +25,7 @@ def silent(work: str, done: int, total: int, note: str = "") -> None:
 
 
 class LogLines:
-    """A log line every few seconds for work that takes long enough to wonder about."""
+    """A log line every few seconds for long work."""
 
     def __init__(self) -> None:
         self._started: dict[str, float] = {}
@@ -66,20 +58,13 @@ class Bars:
 
 @contextlib.contextmanager
 def reporter(quiet: bool = False) -> Iterator[Reporter]:
-    """The reporter that fits where standard error goes."""
+    """The reporter that suits standard error: bars on a terminal, log lines elsewhere."""
     if quiet:
         yield silent
     elif sys.stderr.isatty():
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=_console, transient=True) as progress:
+        counts = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        left = TextColumn("ETA"), TimeRemainingColumn(), TextColumn("{task.fields[note]}")
+        with Progress(TextColumn("{task.description}"), *counts, *left, console=_console, transient=True) as progress:
             yield Bars(progress)
     else:
         yield LogLines()

@@ -1,4 +1,4 @@
-"""When, where and with what something ran: everything that changes from run to run and must stay out of versioned files."""
+"""When, where and with which versions something ran: what changes from run to run and stays out of versioned files."""
 
 import datetime
 import importlib.metadata
@@ -9,17 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LIBRARIES = (
-    "pass-pipeline",
-    "torch",
-    "numpy",
-    "pyarrow",
-    "polars",
-    "scikit-learn",
-    "prefect",
-    "dvc",
-    "mlflow",
-    "great_expectations",
-)
+    "pass-pipeline", "torch", "numpy", "pyarrow", "polars", "scikit-learn", "prefect", "dvc", "mlflow", "great_expectations",
+)  # fmt: skip
 
 
 def describe(engine: str, seconds: float | None = None) -> dict[str, Any]:

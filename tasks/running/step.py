@@ -21,9 +21,9 @@ from tasks.storage.files import digest, publish, read_json, rounded, staging_fol
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """The versioned record of a step: the same for the same inputs, so nothing of when or where."""
+    """The versioned record of a step: the same for the same inputs, so without times or places."""
 
     step: str
     dataset: str
@@ -35,11 +35,11 @@ class StepReport:
 
     @classmethod
     def load(cls, path: Path) -> "StepReport":
-        """The report a step left."""
+        """The report of a finished step."""
         return cls(**read_json(path))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A row of the step table."""
 
@@ -60,18 +60,18 @@ class Step:
 
 
 def run_step(
-    step: Step, key: RunKey, config: Config, layout: Layout, engine: str, progress: Reporter = silent, store: Path = Path()
+    step: Step, key: RunKey, config: Config, layout: Layout, engine: str, *, progress: Reporter = silent, store: Path = Path()
 ) -> StepReport:
-    """Runs a step; its outputs get their names, each of them whole, only after all of it has succeeded.
+    """Runs a step; publishes its outputs, each atomically, only after the whole step has succeeded.
 
     Args:
-        engine: who called (recorded in provenance and MLflow).
-        store: folder that a relative `tracking.store` starts from.
+        engine: the caller (recorded in provenance and MLflow).
+        store: base folder of a relative `tracking.store`.
     """
     inputs = {name: layout.artefact(name, key) for name in step.inputs}
     for name, path in inputs.items():
         if not path.exists() and (name != "raw" or config.dataset[key.dataset].needs_raw):
-            advice = "put the published files there, or set PASS_RAW_DATA" if name == "raw" else "run the steps before it first"
+            advice = "put the published files there, or set PASS_RAW_DATA" if name == "raw" else "run the earlier steps first"
             raise DataError(f"{path}: expected input {name!r} of step {step.name} is missing; {advice}")
     started = time.monotonic()
     staging_name = f"{step.name}-{key}".replace("/", "-")
@@ -94,13 +94,13 @@ def run_step(
         )
         result = step.run(config, io)
         report = StepReport(
-            step.name,
-            key.dataset,
-            key.method,
-            dict(result.counts),
-            rounded(dict(result.metrics)),
-            result.verdict,
-            {name: digest(path) for name, path in outputs.items()},
+            step=step.name,
+            dataset=key.dataset,
+            method=key.method,
+            counts=dict(result.counts),
+            metrics=rounded(dict(result.metrics)),
+            verdict=result.verdict,
+            digests={name: digest(path) for name, path in outputs.items()},
         )
         for name, path in outputs.items():
             publish(path, layout.artefact(name, key))

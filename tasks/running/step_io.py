@@ -1,4 +1,4 @@
-"""What a step is handed and what it gives back."""
+"""A step's input and output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from pass_core.training.epochs import Epoch
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """What a step works on: a data set and, for the later steps, a method."""
+    """A data set and, for the later steps, a method."""
 
     dataset: str
     method: str | None = None
@@ -24,21 +24,21 @@ class RunKey:
 
 
 class Reporter(Protocol):
-    """Is told how far a piece of work is."""
+    """Receives the progress of a piece of work."""
 
     def __call__(self, work: str, done: int, total: int, note: str = "") -> None:
         """`done` of `total` units of `work` are finished; `note` is a short figure to show beside it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepIO:
-    """All that a step sees of the outside: where to read, where to write, its random streams, whom to tell."""
+    """All that a step sees of the outside: paths to read and write, random streams, progress."""
 
     key: RunKey
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]  # in staging; published when the step has succeeded
     data_docs: Path
-    cache: Path  # what a step may leave to find again; losing it costs time only
+    cache: Path  # what a later run may reuse; losing it only costs time
     seed: int
     labels: tuple[str, ...]
     progress: Reporter
@@ -48,19 +48,19 @@ class StepIO:
         return stream(self.seed, *self.labels, *labels)
 
     def dataset_rng(self, *labels: str) -> np.random.Generator:
-        """A random stream that this step shares over all methods: a control is the same whatever it is compared with."""
+        """A random stream that all methods share: a control is the same for each of them."""
         return stream(self.seed, self.labels[0], self.key.dataset, *labels)
 
     def draw_key(self) -> bytes:
-        """The key of the released draws: derived from the experiment's seed, so what it releases is not for release."""
+        """The draw key of an experiment: derived from its seed, and so never for publishing."""
         return experiment_key(self.seed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What a step counted and measured. `epochs` and `verdict` are for those that train or audit.
 
-    `spent` are files in the cache that nobody needs once the step has succeeded.
+    `spent` are cached files that are not needed once the step has succeeded.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -27,17 +27,17 @@ CANDIDATE, CHAMPION = "candidate", "champion"
 
 
 class StepRecord:
-    """Where a step's figures go; this one keeps nothing, for when tracking is off."""
+    """Receives a step's figures; this one discards them, for when tracking is off."""
 
     run_id: str | None = None
 
     def log(
         self, params: Mapping[str, Any], figures: Mapping[str, float], epochs: tuple[Epoch, ...], digests: Mapping[str, str]
     ) -> None:
-        """Parameters, counts and metrics, loss terms per epoch, digests of the outputs."""
+        """Logs parameters, counts and metrics, loss terms per epoch, and digests of the outputs."""
 
     def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
-        """Model, audit and report among the outputs, as artifacts and in the registry."""
+        """Logs model, audit and report among the outputs as artifacts, and registers the model."""
 
 
 class _MlflowRecord(StepRecord):
@@ -48,11 +48,7 @@ class _MlflowRecord(StepRecord):
         self._registered = f"pass-{key}".replace("/", "-")
 
     def log(
-        self,
-        params: Mapping[str, Any],
-        figures: Mapping[str, float],
-        epochs: tuple[Epoch, ...],
-        digests: Mapping[str, str],
+        self, params: Mapping[str, Any], figures: Mapping[str, float], epochs: tuple[Epoch, ...], digests: Mapping[str, str]
     ) -> None:
         import mlflow
 
@@ -78,7 +74,7 @@ class _MlflowRecord(StepRecord):
 
 @contextlib.contextmanager
 def track_step(name: str, key: RunKey, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
-    """A run for one step, under the pipeline's run when there is one; failed when the step fails."""
+    """A run for one step, nested in the pipeline's run when there is one; marked failed when the step fails."""
     if not config.enabled:
         yield StepRecord()
         return
@@ -89,7 +85,7 @@ def track_step(name: str, key: RunKey, config: TrackingConfig, engine: str, base
     tags = {"step": name, "dataset": key.dataset, "method": key.method or "", "engine": engine}
     tags |= {"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}
     with _tracking_errors(config):
-        # The parent's run is active in another process or in none: naming it in the tag is what nests this one.
+        # The parent's run is active in another process or in none, so the tag nests this run.
         tags |= {"mlflow.parentRunId": parent} if parent is not None else {}
         with mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True) as run:
             yield _MlflowRecord(run.info.run_id, key)
@@ -132,7 +128,7 @@ def _connect(config: TrackingConfig, base: Path) -> str:
 
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints what it raises; we tell it once
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints what it raises; we report it once
     uri, given = tracking_uri(config, base), os.environ.get("MLFLOW_TRACKING_URI")
     with _tracking_errors(config):
         artifacts = None
@@ -142,7 +138,7 @@ def _connect(config: TrackingConfig, base: Path) -> str:
             artifacts = (folder / "artifacts").as_uri()
         mlflow.set_tracking_uri(uri)
         if given is None:
-            os.environ.pop("MLFLOW_TRACKING_URI", None)  # it sets this too, which would pass for the user's own choice
+            os.environ.pop("MLFLOW_TRACKING_URI", None)  # MLflow sets it, too, which would look like the user's choice
         found = mlflow.get_experiment_by_name(config.experiment)
         if found is not None:
             return str(found.experiment_id)
@@ -178,7 +174,7 @@ def _register(name: str, model: Path) -> Any:
         outputs=Schema([TensorSpec(single, outputs)]),
     )
     with warnings.catch_warnings():
-        # It asks for an input example, which would be somebody's record.
+        # MLflow recommends an input example, which would be a person's record.
         warnings.filterwarnings("ignore", message=".*input example was not provided", category=UserWarning)
         info = mlflow.pyfunc.log_model(
             name="model",
@@ -198,7 +194,7 @@ def _register(name: str, model: Path) -> Any:
 
 
 def _promote(name: str, model: Path, verdict: str, digest: str) -> None:
-    """Makes the audited model the champion when its audit passed; takes the title away when it failed."""
+    """Makes the audited model the champion when its audit passed; removes the alias when it failed."""
     import mlflow
 
     client = mlflow.MlflowClient()
@@ -206,16 +202,13 @@ def _promote(name: str, model: Path, verdict: str, digest: str) -> None:
     version = _version_with(client, name, digest) or _register(name, model)
     if verdict == "pass":
         client.set_registered_model_alias(name, CHAMPION, version)
-    elif CHAMPION in client.get_registered_model(name).aliases and _champion_digest(client, name) == digest:
-        client.delete_registered_model_alias(name, CHAMPION)
+    elif CHAMPION in client.get_registered_model(name).aliases:
+        champion = client.get_model_version_by_alias(name, CHAMPION)
+        if champion.tags.get("model_digest") == digest:
+            client.delete_registered_model_alias(name, CHAMPION)
 
 
 def _version_with(client: Any, name: str, digest: str) -> Any:
     versions = client.search_model_versions(f"name='{name}'")
     matching = [v for v in versions if v.tags.get("model_digest") == digest]
     return max(matching, key=lambda v: int(v.version)).version if matching else None
-
-
-def _champion_digest(client: Any, name: str) -> str | None:
-    digest: str | None = client.get_model_version_by_alias(name, CHAMPION).tags.get("model_digest")
-    return digest

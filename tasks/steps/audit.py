@@ -70,7 +70,8 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     _write_tables(findings, io)
     nags = {row.name.replace(" × ", "_and_"): row.nag.value for row in findings.attributes}  # MLflow rejects × in a name
     metrics = {"mnag": findings.mnag.value} | {f"nag_{name}": value for name, value in nags.items()}
-    return StepResult({"records": len(subject.test), "attacks": len(config.attacks)}, metrics, verdict=findings.verdict)
+    counts = {"records": len(subject.test), "attacks": len(config.attacks)}
+    return StepResult(counts=counts, metrics=metrics, verdict=findings.verdict)
 
 
 def _check_manifest(manifest: Mapping[str, Any], protector: Protector, forbid: Forbidden, io: StepIO) -> None:

@@ -43,7 +43,13 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
             raise DataError(f"{io.inputs['raw']}: expected {split} records, found none; the recordings are too short or too few")
     writer.close()
     io.progress(f"ingest {io.key}", reading.expected, reading.expected)
-    TableInfo(io.key.dataset, reading.payload, (), {name: reading.classes[name] for name in names}, passed).save(folder)
+    TableInfo(
+        dataset=io.key.dataset,
+        payload=reading.payload,
+        feature_shape=(),
+        classes={name: reading.classes[name] for name in names},
+        pass_through=passed,
+    ).save(folder)
     write_json(folder / "quarantine.json", quarantine.entries)
     found = {"quarantined": len(quarantine.entries)} | dict(reading.flags)
     counts = {"records": writer.rows, **counts, "persons": len(persons)}

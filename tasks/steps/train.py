@@ -62,7 +62,7 @@ def train(
     last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
     counts = {"records": len(data), "epochs": len(epochs)}
-    return StepResult(counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
+    return StepResult(counts=counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
 
 
 def _write_trained_on(record_ids: list[str], io: StepIO) -> None:

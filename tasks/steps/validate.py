@@ -48,7 +48,7 @@ def record_expectations(info: TableInfo) -> list[Expectation]:
     """Expectations of schema, ids, splits, classes and payloads."""
     names = (*CONTEXT_COLUMNS, *info.classes)
     measured = payload_expectations(info.payload)
-    expectations = [columns((*names, *(str(e.column) for e in measured))), row_count(2), unique(RECORD_ID)]
+    expectations = [columns((*names, *(str(e.arguments["column"]) for e in measured))), row_count(2), unique(RECORD_ID)]
     expectations += [not_null(name) for name in names]
     expectations += [in_set(SPLIT, SPLITS), *measured]
     return expectations + [in_set(name, (KNOWN,)) for name in info.classes]

@@ -1,4 +1,4 @@
-"""Checkpoints of training in one file, named by all that determines the training: one of other parameters is never met."""
+"""Checkpoints of training in one file, named by all that determines the training, so that none is ever mixed up."""
 
 import hashlib
 import importlib.metadata
@@ -17,15 +17,15 @@ from tasks.storage.files import digest, json_digest, write_atomically
 
 logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN = 30.0  # what a killed training repeats at most, beside the epoch it was in
+SECONDS_BETWEEN = 30.0  # the most that a killed training repeats, besides its current epoch
 _LIBRARIES = ("pass-pipeline", "torch", "numpy")
 
 
 class FileCheckpoints:
-    """A digest, then safetensors; whole or absent, and ignored when damaged. One process at a time may write it."""
+    """A digest, then safetensors; complete or absent, and ignored when damaged. Only one process may write it."""
 
     def __init__(self, path: Path, work: str, seconds_between: float | None = None) -> None:
-        """`work` is what log lines call the training."""
+        """`work` is the training's name in log lines."""
         self._path = path
         self._temporary = path.with_name(f"{path.name}.part")
         self._work = work
@@ -34,11 +34,11 @@ class FileCheckpoints:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What may be left on the disk."""
+        """The files that may exist on disk."""
         return self._path, self._temporary
 
     def read_only(self) -> "FileCheckpoints":
-        """The same for a process that trains together with the one that writes."""
+        """The same checkpoint for the other processes of a training."""
         return FileCheckpoints(self._path, self._work, math.inf)
 
     def load(self) -> dict[str, Tensor] | None:
@@ -48,14 +48,14 @@ class FileCheckpoints:
             return None
         length = hashlib.sha256().digest_size
         if hashlib.sha256(content[length:]).digest() != content[:length]:
-            logger.warning("%s: the checkpoint %s is damaged: starts from the beginning", self._work, self._path)
+            logger.warning("%s: the checkpoint %s is damaged: training starts from the beginning", self._work, self._path)
             return None
         state = safetensors.torch.load(content[length:])
-        logger.info("%s: goes on after epoch %d, where it was stopped", self._work, int(state["epochs"]))
+        logger.info("%s: resumes after epoch %d", self._work, int(state["epochs"]))
         return state
 
     def offer(self, state: Mapping[str, Tensor]) -> None:
-        """Keeps the state when the last one is old enough; a disk that does not take it stops no training."""
+        """Saves the state when the last one is old enough; a failing disk does not stop the training."""
         if time.monotonic() - self._last < self._seconds_between:
             return
         content = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in state.items()})
@@ -64,7 +64,7 @@ class FileCheckpoints:
             with write_atomically(self._path, temporary=self._temporary, sync=True) as temporary:
                 temporary.write_bytes(hashlib.sha256(content).digest() + content)
         except OSError as error:
-            logger.warning("%s: cannot keep a checkpoint (%s); training goes on without", self._work, error.strerror)
+            logger.warning("%s: cannot save a checkpoint (%s); training continues without", self._work, error.strerror)
         self._last = time.monotonic()
 
 

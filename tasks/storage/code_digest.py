@@ -1,4 +1,4 @@
-"""What a result owes to code: the first-party files that modules import, and a digest of what they do."""
+"""The code that a result depends on: the first-party files that modules import, and their digest."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ PACKAGES = ("pass_core", "tasks")
 
 
 def imported_files(modules: Iterable[str]) -> tuple[Path, ...]:
-    """The files of these modules and of all first-party ones they import, wherever in a file an import stands."""
+    """The files of these modules and of all first-party ones they import, wherever in a file the import is."""
     found: set[Path] = set()
     waiting = [path for module in modules if (path := _file(module))]
     while waiting:
@@ -24,7 +24,7 @@ def imported_files(modules: Iterable[str]) -> tuple[Path, ...]:
 
 @functools.cache
 def code_digest(modules: tuple[str, ...]) -> str:
-    """SHA-256 over `imported_files`, each as its syntax tree: comments, docstrings and layout change no result."""
+    """SHA-256 over `imported_files`, each as its syntax tree: comments, docstrings and layout do not count."""
     whole = hashlib.sha256()
     for path in imported_files(modules):
         whole.update(f"{path.relative_to(PROJECT).as_posix()}\0{_behaviour(path)}\n".encode())
@@ -56,7 +56,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _file(module: str) -> Path | None:
-    """The file of a first-party module; packages hold a docstring only."""
+    """The file of a first-party module, None for others and for packages."""
     if module.split(".", maxsplit=1)[0] not in PACKAGES:
         return None
     path = PROJECT.joinpath(*module.split(".")).with_suffix(".py")

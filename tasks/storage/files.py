@@ -1,4 +1,4 @@
-"""Files that are whole or absent: digests, staging, publishing by rename, one writer per step."""
+"""Files that are complete or absent: digests, staging, publishing by rename, one writer per step."""
 
 import contextlib
 import ctypes
@@ -34,19 +34,19 @@ _STORAGE_ERRORS = {
 
 
 def publish(staged: Path, final: Path) -> None:
-    """Moves a complete output to its final name; a half-written one never has it."""
+    """Moves a complete output to its final name; a half-written one never gets it."""
     for file in [staged] if staged.is_file() else [p for p in staged.rglob("*") if p.is_file()]:
         sync_file(file)
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
-        _exchange(staged, final)  # the old version leaves with the staging folder
+        _exchange(staged, final)  # the old version is removed with the staging folder
     else:
         staged.rename(final)
     sync_folder(final.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder outlive a power cut."""
+    """Makes the names in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -55,7 +55,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _exchange(staged: Path, final: Path) -> None:
-    """Swaps two paths in one step, so that there is no instant without a version; two steps where the system has none."""
+    """Swaps two paths atomically, so that a version always exists; in two steps where the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     swap = getattr(libc, "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
@@ -68,7 +68,7 @@ def _exchange(staged: Path, final: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(root: Path) -> Iterator[None]:
-    """Turns a full, read-only or forbidden disk into one line that says what to do."""
+    """Turns the errors of a full, read-only or forbidden disk into one line with advice."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -85,16 +85,16 @@ def is_full(error: BaseException) -> bool:
 
 
 def _error_number(error: Exception) -> int:
-    """The system's error number; libraries written in Rust (polars, safetensors) tell it in their text only."""
-    told = re.search(r"os error (\d+)", str(error))
-    return getattr(error, "errno", None) or (int(told[1]) if told else 0)
+    """The system's error number; libraries written in Rust (polars, safetensors) have it only in their text."""
+    found = re.search(r"os error (\d+)", str(error))
+    return getattr(error, "errno", None) or (int(found[1]) if found else 0)
 
 
 @contextlib.contextmanager
 def staging_folder(staging: Path, name: str) -> Iterator[Path]:
-    """An empty private folder for one step, removed afterwards; a second run of the same step is refused.
+    """An empty private folder for one step, removed afterwards; a second run of the same step is rejected.
 
-    The lock dies with its process, so whatever a killed run left in the folder is removed by the next one.
+    The lock ends with its process, so the next run removes what a killed one left in the folder.
     """
     staging.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (staging / f"{name}.lock").open("a+") as lock:
@@ -102,9 +102,8 @@ def staging_folder(staging: Path, name: str) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise StorageError(
-                f"{staging / name}: another run (process {lock.read().strip() or 'unknown'}) is at this step: wait for it"
-            ) from None
+            holder = lock.read().strip() or "unknown"
+            raise StorageError(f"{staging / name}: process {holder} is running this step; wait for it to finish") from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

@@ -16,25 +16,25 @@ from pass_core.errors import DataError, SchemaMismatch
 from tasks.payloads.payload import Payload
 from tasks.storage.files import read_json, write_json
 
-# What a record carries through the pipeline; none of these but the payload is ever released.
+# A record's columns inside the pipeline; only the payload is ever released.
 RECORD_ID, SPLIT, PERSON, BLOCK, PAYLOAD, FEATURES = "record_id", "split", "person", "block", "payload", "features"
 CONTEXT_COLUMNS = (RECORD_ID, SPLIT, PERSON, BLOCK)
 RESERVED_COLUMNS = (*CONTEXT_COLUMNS, PAYLOAD, FEATURES)
 SPLITS = ("train", "test")
-SHARD_ROWS = 1024  # what a stopped extraction repeats at most
+SHARD_ROWS = 1024  # the most that a resumed extraction repeats
 SHARD_BYTES = 64 * 2**20
-FOOTER: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True, "version": "2.6"}  # tells nothing of values
+FOOTER: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True, "version": "2.6"}  # reveals no values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """What a folder of records is: payload, features and classes, kept beside its Parquet files as table.json."""
+    """The description of a folder of records (payload, features, classes), saved as table.json beside its Parquet files."""
 
     dataset: str
     payload: Payload
     feature_shape: tuple[int, ...]  # empty until features are extracted
     classes: Mapping[str, tuple[str, ...]]
-    pass_through: tuple[str, ...] = ()  # columns that leave as they are
+    pass_through: tuple[str, ...] = ()  # columns published unchanged
 
     def save(self, folder: Path) -> None:
         write_json(folder / "table.json", dataclasses.asdict(self))
@@ -45,11 +45,11 @@ class TableInfo:
         try:
             described = raw["payload"]
             return cls(
-                raw["dataset"],
-                Payload(described["kind"], tuple(described["shape"]), described["low"], described["high"]),
-                tuple(raw["feature_shape"]),
-                {name: tuple(classes) for name, classes in raw["classes"].items()},
-                tuple(raw["pass_through"]),
+                dataset=raw["dataset"],
+                payload=Payload(described["kind"], tuple(described["shape"]), described["low"], described["high"]),
+                feature_shape=tuple(raw["feature_shape"]),
+                classes={name: tuple(classes) for name, classes in raw["classes"].items()},
+                pass_through=tuple(raw["pass_through"]),
             )
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{folder / 'table.json'}: is damaged; run the step that writes it again") from None
@@ -98,15 +98,9 @@ def shards(folder: Path) -> list[Path]:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes Parquet without statistics or pandas metadata: a footer tells nothing about the values."""
+    """Writes Parquet without statistics or pandas metadata: the footer reveals no values."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(
-        table.replace_schema_metadata(None),
-        path,
-        compression="zstd",
-        row_group_size=8192,
-        **FOOTER,
-    )
+    pq.write_table(table.replace_schema_metadata(None), path, compression="zstd", row_group_size=8192, **FOOTER)
 
 
 def open_writer(path: Path, schema: pa.Schema, *, dictionaries: bool = False) -> pq.ParquetWriter:
@@ -181,7 +175,7 @@ def class_indices(table: pa.Table, name: str, classes: tuple[str, ...]) -> IntAr
     return indices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureTable:
     """Extracted records with their context, in file order."""
 
@@ -207,11 +201,11 @@ def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTab
     _, blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)
     splits = np.array([SPLITS.index(split) for split in table.column(SPLIT).to_pylist()], dtype=np.int64)
     return FeatureTable(
-        Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)),
-        tuple(table.column(RECORD_ID).to_pylist()),
-        splits,
-        tuple(table.column(PERSON).to_pylist()),
-        blocks.astype(np.int64),
+        records=Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)),
+        record_ids=tuple(table.column(RECORD_ID).to_pylist()),
+        splits=splits,
+        persons=tuple(table.column(PERSON).to_pylist()),
+        blocks=blocks.astype(np.int64),
     )
 
 

@@ -48,14 +48,14 @@ def test_method_keeps_its_contract(name: str, shape: tuple[int, ...]) -> None:
     pool = Records(data.features[:48], {k: v[:48] for k, v in data.labels.items()})
     setting = ReleaseContext(attributes, pool, torch.device("cpu"))
     training = TrainConfig(epochs=1, batch_size=48)
-    fitted = method.fit(data, setting, config, training, stream(1, "fit"), TrainingContext())
+    fitted = method.fit(data, context=setting, config=config, training=training, rng=stream(1, "fit"), run=TrainingContext())
     released = fitted.transform(data.features, stream(2, "t"))
     assert released.shape == data.features.shape
     assert released.dtype == np.float32
     assert np.isfinite(released).all()
     restored = method.from_state_dict(fitted.state_dict(), setting, config)
     assert (restored.transform(data.features, stream(2, "t")) == released).all()
-    repeated = method.fit(data, setting, config, training, stream(1, "fit"), TrainingContext())
+    repeated = method.fit(data, context=setting, config=config, training=training, rng=stream(1, "fit"), run=TrainingContext())
     assert (repeated.transform(data.features, stream(2, "t")) == released).all()
     assert fitted.transform(data.features[:1], stream(2, "t")).shape == (1, *shape)
     if fitted.channel is not None:
@@ -65,7 +65,12 @@ def test_method_keeps_its_contract(name: str, shape: tuple[int, ...]) -> None:
 
 
 def _open_task(data: Records, train: slice) -> AttackTask:
-    return AttackTask(lambda _: data.features[train], data.labels["s"][train], 2, data.features[train])
+    return AttackTask(
+        released_train=lambda _: data.features[train],
+        train_labels=data.labels["s"][train],
+        n_classes=2,
+        original_train=data.features[train],
+    )
 
 
 def _pool_task(data: Records, train: slice, leaks: bool) -> tuple[AttackTask, Callable[[int], np.ndarray]]:
@@ -79,7 +84,13 @@ def _pool_task(data: Records, train: slice, leaks: bool) -> tuple[AttackTask, Ca
         return data.features[[rng.choice(48, p=table[label]) for label in labels]]
 
     donors = DonorTable(np.diag(np.bincount(labels[train]) / len(labels[train])) @ table, data.features[:48])
-    return AttackTask(lambda draw: released(draw)[train], labels[train], 2, data.features[train], donors), released
+    return AttackTask(
+        released_train=lambda draw: released(draw)[train],
+        train_labels=labels[train],
+        n_classes=2,
+        original_train=data.features[train],
+        donors=donors,
+    ), released
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -32,7 +32,15 @@ KEY = RunKey("synthetic_motion", "pass_substitution")
 
 
 def _report(step: Step, key: RunKey) -> StepReport:
-    return StepReport(step.name, key.dataset, key.method, {}, {}, "pass" if step.name == "audit" else None, {})
+    return StepReport(
+        step=step.name,
+        dataset=key.dataset,
+        method=key.method,
+        counts={},
+        metrics={},
+        verdict="pass" if step.name == "audit" else None,
+        digests={},
+    )
 
 
 def test_chain_runs_shared_steps_once_and_in_an_order_the_files_allow() -> None:

@@ -121,7 +121,7 @@ def subject_of_kinds(
         release=DrawnRelease(
             channel=lambda _split, _rows: channel,
             donor_features=readable(donor_labels, donor_kinds, stream(seed, "donors")),
-            drawn_test=channel_law(channel, features, labels, attributes, stream(seed, "draws", "test"), 1).draws[0],
+            drawn_test=channel_law(channel, features, labels, attributes, rng=stream(seed, "draws", "test"), n_draws=1).draws[0],
             donor_persons=np.full(len(donor_kinds), -1),
             fresh_draws=2,
             rng=stream(seed, "draws", "train"),

@@ -30,7 +30,7 @@ from tests.conftest import PROJECT, write_params
         ("train.epochs=five", r"train\.epochs: input should be a valid integer, found str"),
         ("train.learning_rate=1e-3", r"train\.learning_rate: .* found str \(YAML reads 1e-3 as text"),
         ("train.epochs=0", r"train\.epochs: expected at least 1, found 0"),
-        ("train.batch_size=1", r"batch normalisation needs at least 2"),
+        ("train.batch_size=1", r"expected at least 2"),
         ("pool.donors=-1", r"pool\.donors: expected at least 1"),
         (
             "pool.target={gender: {male: 0.9, female: 0.2}}",

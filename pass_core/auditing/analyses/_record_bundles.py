@@ -167,7 +167,11 @@ def _evidence_of_records(
     subject: Subject, persons: _Persons, attribute: Attribute, prior: DoubleArray, rng: np.random.Generator
 ) -> Evidence:
     """From a linear attack: P(x'|a) is P(a|x')/P(a), up to what does not depend on a. Bundles are of what was really released."""
-    task = AttackTask(subject.released_train, subject.train.records.labels[attribute.name], attribute.n_classes)
+    task = AttackTask(
+        released_train=subject.released_train,
+        train_labels=subject.train.records.labels[attribute.name],
+        n_classes=attribute.n_classes,
+    )
     adversary = ATTACK.learn(task, LogisticRegressionConfig(), rng, lambda _: None)
     probabilities = adversary.probabilities(subject.released_test[persons.rows])
     told = np.log(np.maximum(probabilities, FLOOR)) - np.log(np.maximum(prior, FLOOR))

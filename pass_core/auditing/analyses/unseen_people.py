@@ -68,7 +68,8 @@ def _attribute(audited: Audited, one: Attacked, rows: IntArray, scoring: Scoring
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
     units = choose_units(scoring.labels, useful, persons, subject.test.blocks[rows])
     sums = donor_sums(channel, features, [persons, subject.test.blocks[rows], *useful, scoring.labels])
-    comparison, _ = compare_with_null(sums, scoring.labels, units, rng_for("strangers", name), audited.depth.permutations)
+    rng, permutations = rng_for("strangers", name), audited.depth.permutations
+    comparison, _ = compare_with_null(sums, scoring.labels, units, rng, permutations=permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
     return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
 
@@ -84,7 +85,7 @@ def _own_half_hits(
     sums = accumulate(channel, features, half * attribute.n_classes + labels, 2 * attribute.n_classes)
     tables = sums.reshape(2, attribute.n_classes, -1)
     rules = {f"from {k}": one_hot(best_rule(table), attribute.n_classes) for k, table in enumerate(tables)}
-    law = channel_law(channel, features, {attribute.name: labels}, (attribute,), rng, 0, rules)
+    law = channel_law(channel, features, {attribute.name: labels}, (attribute,), rng=rng, n_draws=0, readouts=rules)
     records = np.arange(len(rows))
     hits: DoubleArray = np.where(half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels])
     return hits

@@ -1,5 +1,6 @@
-"""Who plays in adversarial protection: a generator, the classifiers it is trained against, and what was learnt in the end."""
+"""The networks of adversarial protection: a generator, the classifiers it is trained against, and the fitted result."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,29 +13,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
-from pass_core.channel.substitution import BLOCK_ROWS
+from pass_core.checks import check_range
 from pass_core.data import Attribute, FloatArray, Records
-from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
+from pass_core.methods.base import RecordMaker
+from pass_core.training.networks import with_prefix
 
 Side = Literal["private", "useful"]
 
 
 @dataclass(frozen=True, slots=True)
 class GameConfig:
-    """What all adversarial methods are told; how long and how fast they learn is in `train`."""
+    """Settings of all adversarial methods; section `train` controls how long and how fast they learn."""
 
     pretraining_epochs: int | None = None  # of classifiers on originals; null: half of train.epochs, at most the usual 100
-    identity_epochs: int = 1  # in which the generator first learns to give records back
-    adversary_steps: int = 1  # of all classifiers, each on a batch of its own, for one of the generator; long trainings afford 5
+    identity_epochs: int = 1  # in which the generator first learns to reconstruct records
+    adversary_steps: int = 1  # steps of all classifiers, each on its own batch, per step of the generator; 5 in long trainings
 
     def __post_init__(self) -> None:
-        if self.pretraining_epochs is not None and self.pretraining_epochs < 0:
-            raise ConfigError(f"pretraining_epochs: expected 0 or more, or null, found {self.pretraining_epochs}")
-        if self.identity_epochs < 0:
-            raise ConfigError(f"identity_epochs: expected 0 or more, found {self.identity_epochs}")
-        if self.adversary_steps < 1:
-            raise ConfigError(f"adversary_steps: expected at least 1, found {self.adversary_steps}")
+        check_range(self, "pretraining_epochs", "identity_epochs", at_least=0)
+        check_range(self, "adversary_steps", at_least=1)
 
     def classifier_epochs(self, training_epochs: int) -> int:
         """How long classifiers learn from originals."""
@@ -42,7 +40,7 @@ class GameConfig:
 
 
 class Members(nn.Module):
-    """One or several classifiers of one attribute; together they tell the mean of their probabilities."""
+    """One or several classifiers of one attribute; together they give the mean of their probabilities."""
 
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
@@ -75,7 +73,7 @@ class Players(nn.Module):
         super().__init__()
         self.names: dict[Side, tuple[str, ...]] = {"private": tuple(private), "useful": tuple(useful)}
         self.generator = generator
-        self.private = nn.ModuleList(private.values())  # by position: a name may hold what a module's may not
+        self.private = nn.ModuleList(private.values())  # by position: an attribute's name may contain what a module's may not
         self.useful = nn.ModuleList(useful.values())
         self.ally = ally  # learns with the generator
         self.opponent = opponent  # learns against it, beside the classifiers
@@ -90,7 +88,7 @@ class Players(nn.Module):
         return dict(zip(self.names["useful"], self.useful, strict=True))
 
     def learn_space(self, records: Tensor) -> None:
-        """Tells everybody what records look like."""
+        """Gives all networks the constants of these records."""
         self.generator.space.learn(records)
         for module in self.modules():
             if isinstance(module, RecordSpace) and module is not self.generator.space:
@@ -98,7 +96,7 @@ class Players(nn.Module):
 
     @contextmanager
     def against_the_generator(self) -> Iterator[None]:
-        """Within, what is computed has no gradient by whatever plays against the generator."""
+        """Within this context, nothing has a gradient with respect to the generator's opponents."""
         held = [p for part in (self.private, self.useful, self.opponent) for p in part.parameters() if p.requires_grad]
         for parameter in held:
             parameter.requires_grad_(False)
@@ -109,9 +107,9 @@ class Players(nn.Module):
                 parameter.requires_grad_(True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Move:
-    """One batch of the game: what went in, what came out, and what the classifiers say of it."""
+    """One batch of the game: original and released records, and the classifiers' output on the released ones."""
 
     players: Players
     original: Tensor
@@ -119,23 +117,19 @@ class Move:
     labels: Mapping[str, Tensor]
     random: torch.Generator
     epoch: int
-    private: Mapping[str, Tensor]  # attribute -> (members, batch, classes) logits on what is released
-    useful: Mapping[str, Tensor]  # attribute -> (batch, classes) logits
 
-    @classmethod
-    def make(
-        cls,
-        players: Players,
-        original: Tensor,
-        released: Tensor,
-        labels: Mapping[str, Tensor],
-        random: torch.Generator,
-        epoch: int,
-    ) -> "Move":
-        """Asks the classifiers."""
-        private = {name: members.logits(released) for name, members in players.adversaries().items()}
-        useful = {name: network(released) for name, network in players.helpers().items()}
-        return cls(players, original, released, labels, random, epoch, private, useful)
+    def __post_init__(self) -> None:
+        _ = self.private, self.useful  # now and in this order, on which the last bits of the gradients depend
+
+    @functools.cached_property
+    def private(self) -> dict[str, Tensor]:
+        """Private attribute -> (members, batch, classes) logits on released records."""
+        return {name: members.logits(self.released) for name, members in self.players.adversaries().items()}
+
+    @functools.cached_property
+    def useful(self) -> dict[str, Tensor]:
+        """Useful attribute -> (batch, classes) logits on released records."""
+        return {name: network(self.released) for name, network in self.players.helpers().items()}
 
     def private_losses(self) -> dict[str, Tensor]:
         """Private attribute -> cross-entropy."""
@@ -152,7 +146,7 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
 
 
 def class_shares(data: Records, attribute: Attribute) -> Tensor:
-    """How common every class is; counted once more than it occurs, since one that never does would be infinitely surprising."""
+    """Class frequencies, each class counted once more than it occurs: one that never occurs would be infinitely surprising."""
     counts = torch.from_numpy(np.bincount(data.labels[attribute.name], minlength=attribute.n_classes)).float() + 1
     return counts / counts.sum()
 
@@ -161,36 +155,27 @@ GeneratorLoss = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum
 
 
 @dataclass(frozen=True)
-class FittedGenerator:
+class FittedGenerator(RecordMaker):
     """A trained generator and the classifiers it was trained against."""
 
     generator: Generator
     private: Mapping[str, Members]
 
     @property
-    def channel(self) -> None:
-        return None
-
-    @property
     def adversaries(self) -> dict[str, NetworkAdversary]:
         """Private attribute -> its classifiers at the end of the game."""
         return {name: NetworkAdversary(members) for name, members in self.private.items()}
 
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
-        self.generator.eval()
+    @torch.inference_mode()
+    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
         device = self.generator.space.mean.device
-        released: FloatArray = np.empty_like(features)
-        for start in range(0, len(features), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            records = torch.from_numpy(np.array(features[rows])).to(device)
-            noise = rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32)
-            with torch.inference_mode():
-                released[rows] = self.generator(records, torch.from_numpy(noise).to(device)).cpu().numpy()
+        noise = torch.from_numpy(rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32))
+        made = self.generator.eval()(torch.from_numpy(np.array(records)).to(device), noise.to(device))
+        released: FloatArray = made.cpu().numpy()
         return released
 
     def state_dict(self) -> dict[str, Tensor]:
-        generator = {f"generator.{name}": value for name, value in self.generator.state_dict().items()}
-        networks = enumerate(self.private.values())
-        return generator | {
-            f"private.{k}.{name}": value for k, network in networks for name, value in network.state_dict().items()
-        }
+        state = with_prefix("generator", self.generator.state_dict())
+        for k, network in enumerate(self.private.values()):
+            state |= with_prefix(f"private.{k}", network.state_dict())
+        return state

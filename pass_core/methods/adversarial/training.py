@@ -1,8 +1,8 @@
-"""One game for all adversarial methods: a generator against classifiers, all learning at once; a method gives its losses.
+"""One game for all adversarial methods: a generator against classifiers, all learning at once; a method defines the losses.
 
-Classifiers are first trained on originals, the generator to give records back. Then every batch is a step of all of them, each
-by the gradient of its own loss: classifiers minimise their cross-entropy on what is released, the generator what its method
-says, with the classifiers as they stand. One optimiser serves all; AdamW treats every weight by itself.
+Classifiers are first trained on originals, and the generator to reconstruct records. Then each batch is a step of all of them,
+each by the gradient of its own loss: classifiers minimise their cross-entropy on released records, the generator minimises its
+method's loss against the current classifiers. One optimiser serves all, since AdamW treats each weight separately.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import OptimiserConfig, TrainConfig, minimise
-from pass_core.training.networks import Widths, drawn_from, network_for
+from pass_core.training.networks import Widths, below, drawn_from, network_for
 
 ConfigT = TypeVar("ConfigT", bound=GameConfig)
 Shape = tuple[int, ...]
@@ -29,24 +29,24 @@ CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's own, so that the 
 
 
 class AdversarialMethod(ABC, Generic[ConfigT]):
-    """A method that trains a generator against classifiers; a subclass says which losses."""
+    """A method that trains a generator against classifiers; a subclass defines the losses."""
 
     summary: ClassVar[str]
     config_type: ClassVar[type[Any]]
-    needs: ClassVar[tuple[Role, ...]] = ("private", "useful")  # whose labels it looks at
-    useful_stay: ClassVar[bool] = False  # True: classifiers of useful attributes stay as originals made them
+    needs: ClassVar[tuple[Role, ...]] = ("private", "useful")  # whose labels it uses
+    useful_stay: ClassVar[bool] = False  # True: classifiers of useful attributes stay as trained on originals
 
     @abstractmethod
-    def objective(self, data: Records, setting: ReleaseContext, config: ConfigT) -> GeneratorLoss:
+    def objective(self, data: Records, context: ReleaseContext, config: ConfigT) -> GeneratorLoss:
         """What the generator minimises."""
 
     def opponents_loss(self, move: Move, config: ConfigT) -> dict[str, Tensor]:
-        """What plays against the generator minimises beside the classifiers' cross-entropies."""
+        """What the generator's opponents minimise besides the classifiers' cross-entropies."""
         del move, config
         return {}
 
     def pretraining_loss(self, players: Players, records: Tensor, config: ConfigT) -> dict[str, Tensor]:
-        """What else is learnt from originals before the game."""
+        """An additional loss on originals before the game."""
         del players, records, config
         return {}
 
@@ -73,47 +73,47 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
     def fit(
         self,
         data: Records,
-        setting: ReleaseContext,
+        *,
+        context: ReleaseContext,
         config: ConfigT,
         training: TrainConfig,
         rng: np.random.Generator,
         run: TrainingContext,
     ) -> FittedGenerator:
-        """Plays the game; told per epoch are every term of the generator's loss and every classifier's cross-entropy.
+        """Plays the game; each epoch reports the terms of the generator's loss and the classifiers' cross-entropies.
 
         Raises:
-            MethodError: a role has no attribute, records are of no shape it knows, or several processes are to train it.
+            MethodError: a role has no attribute, the shape of records is not supported, or several processes are to train it.
         """
         if run.world.processes > 1:
             raise MethodError("adversarial methods train in one process: set compute.processes to 1")
         for role in self.needs:
-            if not with_role(setting.attributes, role):
-                raise MethodError(f"this method needs at least one {role} attribute; see the data set's section in params.yaml")
+            if not with_role(context.attributes, role):
+                raise MethodError(f"expected at least one {role} attribute, found none: declare one in the data set's section")
         generator = torch_generator(rng)
-        data = data.subset(np.setdiff1d(np.arange(len(data)), run.held_out))  # the audit takes them for strangers
-        features = torch.from_numpy(data.features).to(setting.device)
-        names = [a.name for role in self.needs for a in with_role(setting.attributes, role)]
-        labels = {name: torch.from_numpy(data.labels[name]).to(setting.device) for name in names}
-        players = self._players(data.feature_shape, setting.attributes, config, generator)
-        objective = self.objective(data, setting, config)  # before anything learns: it may refuse the records
+        data = data.subset(run.trained_rows(len(data)))  # to the audit, held-out records are of unseen people
+        features = torch.from_numpy(data.features).to(context.device)
+        names = [a.name for role in self.needs for a in with_role(context.attributes, role)]
+        labels = {name: torch.from_numpy(data.labels[name]).to(context.device) for name in names}
+        players = self._players(data.feature_shape, context.attributes, config, generator)
+        objective = self.objective(data, context, config)  # before anything learns: it may reject the records
         players.learn_space(torch.from_numpy(data.features))
-        players.to(setting.device).train()
-        if run.checkpoints.load() is None:  # else what pretraining made is in the checkpoint, like all the rest
-            self._pretrain(players, features, labels, config, training, generator)
+        players.to(context.device).train()
+        if run.checkpoints.load() is None:  # otherwise the checkpoint already contains the pretrained weights
+            self._pretrain(players, features, labels, config=config, training=training, generator=generator)
         if self.useful_stay:
             players.useful.eval().requires_grad_(requires_grad=False)
-        game = _Game(self, objective, players, features, labels, config, generator)
-        minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator, run)
+        game = _Game(self, objective, players, features=features, labels=labels, config=config, generator=generator)
+        minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator=generator, run=run)
         return _fitted(players)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], setting: ReleaseContext, config: ConfigT) -> FittedGenerator:
-        # The weights drawn here are overwritten at once; any generator does.
-        anything = torch.Generator().manual_seed(0)
-        players = self._players(setting.pool.feature_shape, setting.attributes, config, anything)
-        players.generator.load_state_dict(_below("generator.", state))
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> FittedGenerator:
+        any_weights = torch.Generator().manual_seed(0)  # they are overwritten at once
+        players = self._players(context.pool.feature_shape, context.attributes, config, any_weights)
+        players.generator.load_state_dict(below("generator", state))
         for k, members in enumerate(players.private):
-            members.load_state_dict(_below(f"private.{k}.", state))
-        return _fitted(players.to(setting.device))
+            members.load_state_dict(below(f"private.{k}", state))
+        return _fitted(players.to(context.device))
 
     def _players(self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator) -> Players:
         known = {role: with_role(attributes, role) if role in self.needs else () for role in ("private", "useful")}
@@ -135,15 +135,16 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         players: Players,
         features: Tensor,
         labels: Mapping[str, Tensor],
+        *,
         config: ConfigT,
         training: TrainConfig,
         generator: torch.Generator,
     ) -> None:
-        """Classifiers, and whatever else learns from originals, on originals; the generator to give them back."""
+        """Trains classifiers and allies on originals, and the generator to reconstruct originals."""
 
         def reading(rows: Tensor, epoch: int) -> dict[str, Tensor]:
             records, own = features[rows], {name: values[rows] for name, values in labels.items()}
-            move = Move.make(players, records, records, own, generator, epoch)
+            move = Move(players=players, original=records, released=records, labels=own, random=generator, epoch=epoch)
             losses = move.private_losses() | move.useful_losses() | self.pretraining_loss(players, records, config)
             return {"total": total(losses)}
 
@@ -162,7 +163,7 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
         ):
             if epochs:
                 pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)
-                minimise(loss, learnt, len(features), pace, generator, TrainingContext())
+                minimise(loss, learnt, len(features), pace, generator=generator, run=TrainingContext())
 
 
 class _Game(Generic[ConfigT]):
@@ -173,6 +174,7 @@ class _Game(Generic[ConfigT]):
         method: AdversarialMethod[ConfigT],
         objective: GeneratorLoss,
         players: Players,
+        *,
         features: Tensor,
         labels: Mapping[str, Tensor],
         config: ConfigT,
@@ -181,10 +183,10 @@ class _Game(Generic[ConfigT]):
         self._method, self._objective, self._players = method, objective, players
         self._features, self._labels, self._config, self._generator = features, labels, config, generator
         self._epoch, self._step = -1, 0
-        self._told: dict[str, Tensor] = {}  # of the generator's last step
+        self._generator_terms: dict[str, Tensor] = {}  # of the generator's last step
 
     def batch_loss(self, rows: Tensor, epoch: int) -> dict[str, Tensor]:
-        """The generator moves in the first step of an epoch, so that a training that goes on moves as it would have."""
+        """The generator moves in the first step of an epoch, so that a resumed training takes the same steps."""
         self._step = self._step + 1 if epoch == self._epoch else 0
         self._epoch = epoch
         generator_moves = self._step % self._config.adversary_steps == 0
@@ -193,27 +195,25 @@ class _Game(Generic[ConfigT]):
         noise = _noise(players.generator, len(rows), self._generator, records.device)
         with torch.set_grad_enabled(generator_moves):
             released = players.generator(records, noise)
-        seen = Move.make(players, records, released.detach(), labels, self._generator, epoch)
+        given: dict[str, Any] = {"players": players, "original": records, "labels": labels}
+        given |= {"random": self._generator, "epoch": epoch}
+        seen = Move(released=released.detach(), **given)
         reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
         reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
         reading |= self._method.opponents_loss(seen, self._config)
         learning = [loss for loss in reading.values() if loss.requires_grad]
         if generator_moves:
             with players.against_the_generator():
-                terms = self._objective(Move.make(players, records, released, labels, self._generator, epoch))
+                terms = self._objective(Move(released=released, **given))
             learning += terms.values()
-            self._told = {f"generator_{name}": term.detach() for name, term in terms.items()}
-        return {"total": torch.stack(learning).sum(), **self._told, **reading}
+            self._generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}
+        return {"total": torch.stack(learning).sum(), **self._generator_terms, **reading}
 
 
 def _noise(network: Generator, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
     return torch.randn(rows, *network.noise_shape, generator=generator).to(device)
 
 
-def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-
 def _fitted(players: Players) -> FittedGenerator:
-    """Adversaries are read on the CPU, where an audit's records are."""
+    """Adversaries run on the CPU, where an audit's records are."""
     return FittedGenerator(players.generator.eval(), {name: net.cpu().eval() for name, net in players.adversaries().items()})

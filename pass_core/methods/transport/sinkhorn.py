@@ -3,9 +3,9 @@
     channel     P_c(d|x) = softmax over d of k(x,d) + v_c(d)                      of private class c
     round       q_c = mean over records of class c of P_c;  ln m = Σ_c w_c ln q_c;  v_c += ln m − ln q_c
 
-m is not given but found: the classes' entropic Wasserstein barycentre on the pool. Its weights say whose records stay near: with
-w_c by share to the power of p, p = 0 treats all classes alike, p = 1 moves records least in all, and p above 1 lets the largest
-class keep its own donors, to which the others come.
+m is not given: it is the classes' entropic Wasserstein barycentre on the pool. Its weights w_c, shares to the power of p, decide
+whose records stay near: p = 0 treats all classes alike, p = 1 moves records least overall, and p above 1 lets the largest class
+keep its own donors, to which the others move.
 """
 
 from collections.abc import Callable
@@ -26,20 +26,20 @@ LogKernel = Callable[[Tensor], Tensor]  # record indices (n,) -> k (n, pool)
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How long, and on how many records a round."""
+    """How long to scale, and on how many records per round."""
 
     rounds: int
-    tolerance: float  # stop when no class's distribution over donors is farther than this from the shared one
+    tolerance: float  # stop when each class's distribution over donors is this near to the shared one
     majority: float  # p of the barycentre's weights
     records_per_round: int  # of a larger training set every round sees another random part
 
 
 def solve_potentials(
-    log_kernel: LogKernel, classes: Tensor, n_donors: int, scaling: Scaling, generator: torch.Generator, on_epoch: OnEpoch
+    log_kernel: LogKernel, classes: Tensor, n_donors: int, scaling: Scaling, *, generator: torch.Generator, on_epoch: OnEpoch
 ) -> Tensor:
     """v (classes, donors); memory is that of one block of records, whatever their number.
 
-    Told per round: `total`, the largest total variation between a class's distribution and the shared one, and
+    Each round reports `total`, the largest total variation between a class's distribution and the shared one, and
     `private_information`, I(X';S) over the records of the round, nats.
     """
     counts = torch.bincount(classes).double()
@@ -54,8 +54,8 @@ def solve_potentials(
         shared = F.log_softmax((weights * present * logs).sum(dim=0) / (weights * present).sum(), dim=0)  # ln m
         gap = float((present * (marginals - shared.exp()).abs()).sum(dim=1).max() / 2)
         last = gap <= scaling.tolerance or number == scaling.rounds
-        told = {"total": gap, "private_information": _information(marginals, shares)}
-        on_epoch(Epoch(number, number if last else scaling.rounds, told))
+        figures = {"total": gap, "private_information": _information(marginals, shares)}
+        on_epoch(Epoch(number, number if last else scaling.rounds, figures))
         if last:
             break
         step = 1.0 if len(rows) == len(classes) else min(1.0, UNDAMPED_ROUNDS / number)

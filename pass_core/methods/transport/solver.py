@@ -8,12 +8,12 @@ Sinkhorn scaling (`pass_core.methods.transport.sinkhorn`).
     channel     P_c(d|x) = softmax over d of k(x,d) + v_c(d)                      of private class c
     release     P(d|x) = Σ_c p(S=c|x) P_c(d|x)                                    over the likeliest classes
 
-Several private attributes count as one: their combinations that occur in training are the classes. p(S|x) and p(U|x) come from
+Several private attributes count as one, whose classes are their combinations in training. p(S|x) and p(U|x) come from
 one small network, φ from `pass_core.methods.transport.neighbourhoods`.
 
-The potentials are solved for records as they will be released: where a record may not meet itself or its own person, those donors
-are out of its kernel. Without its own person a training record is like a record of somebody never seen, so potentials solved
-that way hold for strangers, too.
+The potentials are solved for records as they will be released: donors that `pool.forbid` excludes for a record are out of its
+kernel. Without donors of its own person, a training record is like one of a person not seen in training, so that these
+potentials hold for unseen people, too.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
+from pass_core.checks import check_range
 from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
-from pass_core.errors import ConfigError, MethodError
+from pass_core.errors import MethodError
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.methods.transport.sinkhorn import Scaling, solve_potentials
@@ -37,28 +38,22 @@ from pass_core.training.networks import build_network
 from pass_core.training.parallel import share_statistics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransportConfig:
-    """How sharp, how faithful to the useful class, how long."""
+    """How sharp the channel is, how faithful to the useful class, and how long it is solved."""
 
     epsilon: float = 0.015  # ε: temperature of similarity; smaller keeps more of the record, larger mixes more
     useful_weight: float = 1.0  # ω
     rounds: int = 60
-    tolerance: float = 0.001  # stop when no class's distribution over donors is farther than this from the shared one
+    tolerance: float = 0.001  # stop when each class's distribution over donors is this near to the shared one
     majority: float = 2.0  # class weights of the shared distribution: 0 all alike, 1 by records, more: the largest class stays
     likeliest: int = 3  # private classes that a release mixes over
     records_per_round: int = 50_000  # of a larger training set every round sees another random part
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "tolerance"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: expected above 0, found {getattr(self, name)}")
-        for name in ("rounds", "likeliest", "records_per_round"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        for name in ("useful_weight", "majority"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, found {getattr(self, name)}")
+        check_range(self, "epsilon", "tolerance", above=0)
+        check_range(self, "rounds", "likeliest", "records_per_round", at_least=1)
+        check_range(self, "useful_weight", "majority", at_least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +63,15 @@ class Seen:
     space: Tensor  # (n, dim) φ
     private: Tensor  # (n, combinations) ln p(S|x)
     useful: tuple[Tensor, ...]  # (n, classes) ln p(U_j|x)
-    units: tuple[Tensor, Tensor] | None = None  # (n,) of records and (pool,) of donors: within one they do not meet
+    units: tuple[Tensor, Tensor] | None = None  # (n,) of records and (pool,) of donors: a donor of the same unit is excluded
 
     def rows(self, rows: Tensor) -> "Seen":
-        """Some of them."""
+        """Some of these records."""
         units = None if self.units is None else (self.units[0][rows], self.units[1])
         return Seen(self.space[rows], self.private[rows], tuple(logs[rows] for logs in self.useful), units)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransportChannel:
     """Everything that P(x'|x) is computed from."""
 
@@ -100,7 +95,7 @@ class TransportChannel:
 
     @torch.inference_mode()
     def look_at(self, features: Tensor, exclusion: Exclusion | None = None) -> Seen:
-        """What the channel needs of these records, computed block by block.
+        """The channel's view of these records, computed block by block.
 
         Raises:
             MethodError: the exclusion leaves a record without any donor.
@@ -140,7 +135,8 @@ class TransportChannel:
 
 def solve_transport(
     data: Records,
-    setting: ReleaseContext,
+    *,
+    context: ReleaseContext,
     config: TransportConfig,
     training: TrainConfig,
     rng: np.random.Generator,
@@ -148,38 +144,36 @@ def solve_transport(
 ) -> TransportChannel:
     """Trains the classifier, then scales until every private class has the same distribution over donors.
 
-    No record is held out: what is told per round is computed on the records it learns from, and stops by itself.
+    No record is held out: each round reports figures of the training records, and the rounds stop by themselves.
 
     Raises:
         MethodError: no private or no useful attribute.
     """
-    private, useful = with_role(setting.attributes, "private"), with_role(setting.attributes, "useful")
-    if not private or not useful:
-        raise MethodError("transport needs at least one private and one useful attribute; see the data set's section")
+    private, useful = context.private_and_useful()
     combined = combinations([data.labels[a.name] for a in private])
     n_combinations = int(combined.max()) + 1
     generator = torch_generator(rng)
     drawn = build_classifier(data.feature_shape, n_combinations, useful, generator)
-    classifier = share_statistics(drawn, run.world).to(setting.device)
-    features = torch.from_numpy(data.features).to(setting.device)
+    classifier = share_statistics(drawn, run.world).to(context.device)
+    features = torch.from_numpy(data.features).to(context.device)
     classes = [(combined, n_combinations), *((data.labels[a.name], a.n_classes) for a in useful)]
-    targets = [(torch.from_numpy(labels).to(setting.device), width) for labels, width in classes]
+    targets = [(torch.from_numpy(labels).to(context.device), width) for labels, width in classes]
     quiet = TrainingContext(checkpoints=run.checkpoints, world=run.world)  # the curves are those of the rounds
-    fit_heads(classifier, features, targets, training, generator, quiet)
-    kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(setting.device)
+    fit_heads(classifier, features, targets, training, generator=generator, run=quiet)
+    kinds = torch.from_numpy(combinations([data.labels[a.name] for a in useful])).to(context.device)
     space = learn_neighbourhoods(features, kinds, generator)
-    unscaled = torch.zeros(n_combinations, len(setting.pool), device=setting.device)
-    channel = build_channel(classifier, space, unscaled, setting, config)
-    seen = channel.look_at(features, setting.exclusion)  # once: it is the same in every round
+    unscaled = torch.zeros(n_combinations, len(context.pool), device=context.device)
+    channel = build_channel(classifier, space, unscaled, context, config)
+    seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
     potentials = solve_potentials(
         lambda rows: channel.log_kernel(seen.rows(rows)),
         targets[0][0],
-        len(setting.pool),
+        len(context.pool),
         Scaling(config.rounds, config.tolerance, config.majority, config.records_per_round),
-        generator,
-        run.on_epoch,
+        generator=generator,
+        on_epoch=run.on_epoch,
     )
-    return build_channel(classifier, space, potentials, setting, config)
+    return build_channel(classifier, space, potentials, context, config)
 
 
 def build_classifier(
@@ -190,16 +184,16 @@ def build_classifier(
 
 
 def build_channel(
-    classifier: nn.Module, space: Neighbourhoods, potentials: Tensor, setting: ReleaseContext, config: TransportConfig
+    classifier: nn.Module, space: Neighbourhoods, potentials: Tensor, context: ReleaseContext, config: TransportConfig
 ) -> TransportChannel:
-    """The channel with these parts, over the setting's donors."""
-    useful = with_role(setting.attributes, "useful")
+    """The channel with these parts, over the context's donors."""
+    useful = with_role(context.attributes, "useful")
     return TransportChannel(
         classifier=classifier,
         neighbourhoods=space,
-        donors=space(torch.tensor(setting.pool.features, device=setting.device)),
+        donors=space(torch.tensor(context.pool.features, device=context.device)),
         potentials=potentials,
-        useful_donors=tuple(torch.from_numpy(setting.pool.labels[a.name]).to(setting.device) for a in useful),
+        useful_donors=tuple(torch.from_numpy(context.pool.labels[a.name]).to(context.device) for a in useful),
         useful_classes=tuple(a.n_classes for a in useful),
         config=config,
     )

@@ -56,7 +56,9 @@ def _release(leak: float) -> Callable[[int], FloatArray]:
 
 def _task(leak: float) -> AttackTask:
     table = leak * (np.arange(CLASSES)[:, None] == DONOR_LABELS) * CLASSES / POOL + (1 - leak) / POOL
-    return AttackTask(_release(leak), LABELS, CLASSES, donors=DonorTable(table / CLASSES, DONORS))
+    return AttackTask(
+        released_train=_release(leak), train_labels=LABELS, n_classes=CLASSES, donors=DonorTable(table / CLASSES, DONORS)
+    )
 
 
 @pytest.mark.parametrize("name", discovery.available(pass_core.attacks))
@@ -80,7 +82,12 @@ def test_classes_that_training_lacks_are_told_with_nothing(name: str) -> None:
     attack = discovery.load(pass_core.attacks, name).ATTACK
     labels = 2 * (LABELS % 2)
     donors = DonorTable(one_hot(2 * (DONOR_LABELS % 2), 4).T / POOL, DONORS)
-    adversary = attack.learn(AttackTask(_release(1.0), labels, 4, donors=donors), _config(attack), stream(4, name), _nobody)
+    adversary = attack.learn(
+        AttackTask(released_train=_release(1.0), train_labels=labels, n_classes=4, donors=donors),
+        _config(attack),
+        stream(4, name),
+        _nobody,
+    )
     told = adversary.probabilities(DONORS)
     assert told.shape == (POOL, 4)
     assert told.sum(axis=1) == pytest.approx(np.ones(POOL), abs=1e-5)
@@ -98,7 +105,12 @@ def test_several_releases_are_learnt_from(name: str) -> None:
         asked.add(draw)
         return _release(0.5)(draw)
 
-    attack.learn(AttackTask(released, LABELS, CLASSES), _config(attack, draws=3), stream(5, name), _nobody)
+    attack.learn(
+        AttackTask(released_train=released, train_labels=LABELS, n_classes=CLASSES),
+        _config(attack, draws=3),
+        stream(5, name),
+        _nobody,
+    )
     assert asked == {0, 1, 2}
 
 
@@ -110,7 +122,9 @@ def test_networks_learn_from_another_release_every_epoch(attack: Attack) -> None
         asked.append(draw)
         return _release(0.5)(draw)
 
-    attack.learn(AttackTask(released, LABELS, CLASSES), _config(attack), stream(5, "n"), _nobody)
+    attack.learn(
+        AttackTask(released_train=released, train_labels=LABELS, n_classes=CLASSES), _config(attack), stream(5, "n"), _nobody
+    )
     assert set(asked) == set(range(SHORT["epochs"]))
 
 
@@ -138,7 +152,7 @@ def test_neighbours_count_every_sighting_of_a_donor() -> None:
 def test_lookup_is_not_certain_of_what_it_has_seen_once() -> None:
     labels = np.array([0, 1, 1, 1])
     records = np.array([[1.0], [2.0], [2.0], [2.0]], dtype=np.float32)
-    task = AttackTask(lambda _: records, labels, 2)
+    task = AttackTask(released_train=lambda _: records, train_labels=labels, n_classes=2)
     adversary = pool_lookup.ATTACK.learn(task, pool_lookup.PoolLookupConfig(draws=4), stream(8, "l"), _nobody)
     told = adversary.probabilities(np.array([[1.0], [2.0], [3.0]], dtype=np.float32))
     # One record more of the class shares (a quarter, three quarters); four draws of one record are one record.
@@ -150,7 +164,9 @@ def test_lookup_is_not_certain_of_what_it_has_seen_once() -> None:
 def test_exact_bayes_cannot_tell_equal_donors_apart() -> None:
     table = np.array([[0.4, 0.0, 0.1], [0.0, 0.4, 0.1]])
     features = np.array([[1.0], [1.0], [2.0]], dtype=np.float32)
-    task = AttackTask(lambda _: features, np.array([0, 1, 0]), 2, donors=DonorTable(table, features))
+    task = AttackTask(
+        released_train=lambda _: features, train_labels=np.array([0, 1, 0]), n_classes=2, donors=DonorTable(table, features)
+    )
     adversary = exact_bayes.ATTACK.learn(task, exact_bayes.ExactBayesConfig(), stream(9, "e"), _nobody)
     assert adversary.probabilities(features) == pytest.approx(np.full((3, 2), 0.5))
     with pytest.raises(AuditError, match="expected a release drawn from a pool of donors"):
@@ -158,11 +174,11 @@ def test_exact_bayes_cannot_tell_equal_donors_apart() -> None:
 
 
 def _undrawn() -> AttackTask:
-    return AttackTask(_release(0.0), LABELS, CLASSES)
+    return AttackTask(released_train=_release(0.0), train_labels=LABELS, n_classes=CLASSES)
 
 
 def test_majority_tells_the_class_shares() -> None:
-    task = AttackTask(lambda _: DONORS[:4], np.array([0, 1, 1, 1]), 3)
+    task = AttackTask(released_train=lambda _: DONORS[:4], train_labels=np.array([0, 1, 1, 1]), n_classes=3)
     told = majority.ATTACK.learn(task, majority.MajorityConfig(), stream(9, "m"), _nobody).probabilities(DONORS[:2])
     assert told == pytest.approx(np.array([[0.25, 0.75, 0.0]] * 2))
 
@@ -193,7 +209,7 @@ def test_start_from_originals_keeps_what_they_taught() -> None:
 
     def told(originals: FloatArray | None, start: network.Start) -> FloatArray:
         config = network.NetworkConfig(epochs=1, batch_size=64, learning_rate=1e-4, start=start)
-        task = AttackTask(lambda _: CLEAN, LABELS, CLASSES, originals)
+        task = AttackTask(released_train=lambda _: CLEAN, train_labels=LABELS, n_classes=CLASSES, original_train=originals)
         return network.ATTACK.learn(task, config, stream(12, "start"), _nobody).probabilities(CLEAN)
 
     def accuracy(originals: FloatArray | None, start: network.Start) -> float:
@@ -209,7 +225,7 @@ def test_start_from_originals_keeps_what_they_taught() -> None:
 def test_epochs_of_both_trainings_are_told_as_one() -> None:
     told: list[tuple[int, int]] = []
     config = network.NetworkConfig(epochs=2, batch_size=64, start="originals")
-    task = AttackTask(lambda _: CLEAN, LABELS, CLASSES, CLEAN)
+    task = AttackTask(released_train=lambda _: CLEAN, train_labels=LABELS, n_classes=CLASSES, original_train=CLEAN)
     network.ATTACK.learn(task, config, stream(12, "start"), lambda epoch: told.append((epoch.number, epoch.total)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

@@ -59,7 +59,7 @@ def test_channel_law_equals_the_probabilities() -> None:
     channel = SubstitutionChannel(torch.nn.Identity(), torch.randn(5, 4, generator=generator), 0.3)
     x = rng.normal(size=(40, 4)).astype(np.float32)
     labels = {"a": rng.integers(0, 3, 40)}
-    law = channel_law(channel, x, labels, (Attribute("a", ("x", "y", "z"), "private"),), rng, n_draws=4000)
+    law = channel_law(channel, x, labels, (Attribute("a", ("x", "y", "z"), "private"),), rng=rng, n_draws=4000)
     p = np.concatenate([p for _, p in channel.blocks(x)]).astype(np.float64)
     assert law.joint["a"] == pytest.approx(one_hot(labels["a"], 3).T @ p / 40, abs=1e-7)
     assert law.donor_marginal == pytest.approx(p.mean(axis=0), abs=1e-6)

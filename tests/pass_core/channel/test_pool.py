@@ -36,7 +36,7 @@ def test_pool_is_a_uniform_sample_with_every_useful_class() -> None:
     columns = {"u": _column(("a", "b", "c", "d"), np.arange(100) % 4)}
     counts = np.zeros(100)
     for seed in range(300):
-        counts[sample_pool(columns, ("u",), 100, PoolConfig(40), stream(seed, "pool"))] += 1
+        counts[sample_pool(columns, ("u",), 100, PoolConfig(donors=40), stream(seed, "pool"))] += 1
     # 300 draws of 40 in 100: each index 120 times, standard deviation 8.5; five of them.
     assert np.abs(counts - 120).max() < 43
 
@@ -44,7 +44,7 @@ def test_pool_is_a_uniform_sample_with_every_useful_class() -> None:
 def test_uniform_pools_are_those_of_earlier_versions() -> None:
     """A pool that changed would change every model and release that was ever recorded."""
     columns = {"u": _column(("a", "b", "c"), np.arange(40) % 3)}
-    donors = sample_pool(columns, ("u",), 40, PoolConfig(12), stream(7, "donors"))
+    donors = sample_pool(columns, ("u",), 40, PoolConfig(donors=12), stream(7, "donors"))
     assert donors.tolist() == [2, 9, 10, 18, 22, 24, 25, 27, 28, 30, 32, 39]
     assert donors.dtype == np.int64
 
@@ -55,7 +55,7 @@ def test_uniform_is_one_choice_of_the_stream(n: int, data: st.DataObject) -> Non
     count, seed = data.draw(st.integers(1, n)), data.draw(st.integers(0, 10_000))
     columns = {"u": _column(("a",), np.zeros(n))}
     expected = np.sort(np.random.default_rng(seed).choice(n, size=count, replace=False))
-    assert (sample_pool(columns, ("u",), n, PoolConfig(count), np.random.default_rng(seed)) == expected).all()
+    assert (sample_pool(columns, ("u",), n, PoolConfig(donors=count), np.random.default_rng(seed)) == expected).all()
 
 
 @st.composite
@@ -76,7 +76,7 @@ def _pools(draw: st.DrawFn) -> tuple[dict[str, Column], PoolConfig, int]:
         chosen["target"] |= {"topic": {"b": draw(st.integers(0, 100)) / 100}}
     if way == "stratify":
         chosen["stratify"] = draw(st.sampled_from([("gender",), ("topic", "gender"), ("gender", "topic", "consent")]))
-    return columns, PoolConfig(draw(st.integers(6, 15)), **chosen), seed
+    return columns, PoolConfig(donors=draw(st.integers(6, 15)), **chosen), seed
 
 
 @settings(max_examples=300, deadline=None)
@@ -128,14 +128,14 @@ def test_stratified_pool_of_all_records_is_never_refused(seed: int) -> None:
     n = int(rng.integers(1, 80))
     columns = {"a": _column(("0", "1", "2"), rng.integers(0, 3, n)), "b": _column(DIGITS, rng.integers(0, 10, n))}
     for donors in {1, n // 2 + 1, n - 1 or 1, n}:
-        pool = sample_pool(columns, (), n, PoolConfig(donors, stratify=("a", "b")), rng)
+        pool = sample_pool(columns, (), n, PoolConfig(donors=donors, stratify=("a", "b")), rng)
         assert len(set(pool.tolist())) == donors
 
 
 @pytest.mark.parametrize("male", [0.9, 0.7, 0.5, 0.3, 0.1])
 def test_the_papers_pools_by_gender(male: float) -> None:
     columns = _people()
-    config = PoolConfig(500, target={"gender": {"male": male, "female": round(1 - male, 1)}})
+    config = PoolConfig(donors=500, target={"gender": {"male": male, "female": round(1 - male, 1)}})
     donors = sample_pool(columns, ("digit",), 2000, config, stream(1, "pool"))
     assert _counts(columns["gender"], donors) == {"female": 500 - round(500 * male), "male": round(500 * male)}
 
@@ -143,13 +143,13 @@ def test_the_papers_pools_by_gender(male: float) -> None:
 def test_the_papers_pools_by_digit() -> None:
     """One digit has half of the donors, the others share the rest equally, without being named."""
     columns = _people()
-    donors = sample_pool(columns, ("digit",), 2000, PoolConfig(360, target={"digit": {"3": 0.5}}), stream(1, "pool"))
+    donors = sample_pool(columns, ("digit",), 2000, PoolConfig(donors=360, target={"digit": {"3": 0.5}}), stream(1, "pool"))
     assert _counts(columns["digit"], donors) == {digit: 180 if digit == "3" else 20 for digit in DIGITS}
 
 
 def test_several_targets_are_independent_in_the_pool() -> None:
     columns = _people()
-    config = PoolConfig(200, target={"gender": {"male": 0.5}, "digit": {"0": 0.1}})
+    config = PoolConfig(donors=200, target={"gender": {"male": 0.5}, "digit": {"0": 0.1}})
     donors = sample_pool(columns, ("digit",), 2000, config, stream(1, "pool"))
     assert (_table(columns, ("gender", "digit"), donors) == 10).all()
 
@@ -158,7 +158,7 @@ def test_within_a_class_everybody_is_equally_likely() -> None:
     columns = {"u": _column(("a", "b"), np.arange(60) % 3 == 0)}
     counts = np.zeros(60)
     for seed in range(400):
-        counts[sample_pool(columns, ("u",), 60, PoolConfig(20, target={"u": {"b": 0.5}}), stream(seed, "pool"))] += 1
+        counts[sample_pool(columns, ("u",), 60, PoolConfig(donors=20, target={"u": {"b": 0.5}}), stream(seed, "pool"))] += 1
     # Of 20 records in b 10 are drawn, of 40 in a 10: 200 and 100 times of 400; five standard deviations.
     assert np.abs(counts[::3] - 200).max() < 50
     assert np.abs(np.delete(counts, np.s_[::3]) - 100).max() < 44
@@ -167,7 +167,7 @@ def test_within_a_class_everybody_is_equally_likely() -> None:
 def test_equal_remainders_are_settled_by_lot() -> None:
     """Were they settled by name, the last persons of the alphabet would never be donors."""
     columns = {"id": _column(DIGITS, np.arange(50) % 10)}
-    config = PoolConfig(5, stratify=("id",))
+    config = PoolConfig(donors=5, stratify=("id",))
     pools = [sample_pool(columns, (), 50, config, stream(seed, "pool")) for seed in range(60)]
     assert set(columns["id"].labels[np.concatenate(pools)].tolist()) == set(range(10))
 
@@ -221,11 +221,11 @@ def test_unknown_names_list_the_known_ones(settings: dict[str, Any], message: st
 
 def test_class_that_is_one_person_is_not_named() -> None:
     columns = {"id": Column(("anna", "ben"), np.array([0, 0, 1, 1]), ("class 1", "class 2"))}
-    with pytest.raises(ConfigError, match="expected one of its 2 classes, which name a person each") as error:
-        sample_pool(columns, (), 4, PoolConfig(2, only={"id": "carl"}), stream(1, "p"))
+    with pytest.raises(ConfigError, match="expected one of its 2 classes, each of one person") as error:
+        sample_pool(columns, (), 4, PoolConfig(donors=2, only={"id": "carl"}), stream(1, "p"))
     assert "anna" not in str(error.value)
     with pytest.raises(DataError, match=r"3 training record\(s\) with id 'class 1' to draw donors from, found 2") as error:
-        sample_pool(columns, (), 4, PoolConfig(3, target={"id": {"anna": 1.0}}), stream(1, "p"))
+        sample_pool(columns, (), 4, PoolConfig(donors=3, target={"id": {"anna": 1.0}}), stream(1, "p"))
     assert "anna" not in str(error.value)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pass_core.channel.joint_law import channel_law, mutual_information, plug_in_accuracy
-from pass_core.channel.substitution import BLOCK_ROWS, ExcludingChannel, Exclusion, SubstitutionChannel, log_probabilities
+from pass_core.channel.substitution import BLOCK_ROWS, ExcludingChannel, Exclusion, SubstitutionChannel
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import ReleaseContext
@@ -18,6 +18,7 @@ from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
 from pass_core.training.loop import TrainConfig, minimise
 from pass_core.training.networks import build_network
+from tests.pass_core.methods.reference_losses import log_probabilities
 
 
 def _planted(n: int, rng: np.random.Generator) -> tuple[Records, tuple[Attribute, ...]]:
@@ -36,7 +37,14 @@ def _fit(epochs: int, seed: int, rng: np.random.Generator) -> tuple[object, Reco
     setting = ReleaseContext(attributes, pool, torch.device("cpu"))
     seen: list[Epoch] = []
     config = PassConfig(embedding_size=16)
-    fitted = METHOD.fit(data, setting, config, TrainConfig(epochs, 128, 0.005), stream(seed, "fit"), TrainingContext(seen.append))
+    fitted = METHOD.fit(
+        data,
+        context=setting,
+        config=config,
+        training=TrainConfig(epochs, 128, 0.005),
+        rng=stream(seed, "fit"),
+        run=TrainingContext(seen.append),
+    )
     return fitted, data, setting, seen
 
 
@@ -139,8 +147,12 @@ def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:
 def test_default_weights_are_the_papers() -> None:
     assert PassConfig().weights(2, 1) == Weights(private=1, spread=1, useful=2.0, general=0.4, teacher=0)
     assert PassConfig().weights(1, 2) == Weights(private=1, spread=1, useful=0.5, general=0.2, teacher=0)
-    assert PassConfig(useful_weight=3, spread_weight=0).weights(1, 1) == Weights(1, 0, 3, 0.2, 0)
-    assert PassConfig(preset="improved", general_weight=0.1).weights(1, 1) == Weights(0, 0, 0.3, 0.1, 1)
+    assert PassConfig(useful_weight=3, spread_weight=0).weights(1, 1) == Weights(
+        private=1, spread=0, useful=3, general=0.2, teacher=0
+    )
+    assert PassConfig(preset="improved", general_weight=0.1).weights(1, 1) == Weights(
+        private=0, spread=0, useful=0.3, general=0.1, teacher=1
+    )
     with pytest.raises(ConfigError, match="general_weight"):
         PassConfig(general_weight=2).weights(1, 1)
 
@@ -164,8 +176,15 @@ def test_the_improved_preset_keeps_what_nobody_named(rng: np.random.Generator) -
     for preset in ("paper", "improved"):
         told: list[Epoch] = []
         config = PassConfig(preset=preset, embedding_size=32, teacher_epsilon=0.05)
-        fitted = METHOD.fit(data, setting, config, TrainConfig(30, 128, 0.003), stream(1, "fit"), TrainingContext(told.append))
-        law = channel_law(fitted.channel, data.features, data.labels, attributes, stream(2, "law"))
+        fitted = METHOD.fit(
+            data,
+            context=setting,
+            config=config,
+            training=TrainConfig(30, 128, 0.003),
+            rng=stream(1, "fit"),
+            run=TrainingContext(told.append),
+        )
+        law = channel_law(fitted.channel, data.features, data.labels, attributes, rng=stream(2, "law"))
         assert mutual_information(law.joint["s"]) < 0.06  # of 0.61 that the class has
         assert plug_in_accuracy(law.joint["u"]) > 0.95
         assert ("teacher" in told[-1].terms, "bound" in told[-1].terms) == (
@@ -192,8 +211,15 @@ def test_joint_private_hides_what_two_attributes_tell_together(rng: np.random.Ge
     told = {}
     for joint in (False, True):
         config = PassConfig(temperature=0.1, embedding_size=16, useful_weight=0.5, joint_private=joint)
-        fitted = METHOD.fit(data, setting, config, TrainConfig(60, 256, 0.005), stream(1, "fit"), TrainingContext())
-        law = channel_law(fitted.channel, data.features, labels, (*attributes, combined), stream(2, "law"))
+        fitted = METHOD.fit(
+            data,
+            context=setting,
+            config=config,
+            training=TrainConfig(60, 256, 0.005),
+            rng=stream(1, "fit"),
+            run=TrainingContext(),
+        )
+        law = channel_law(fitted.channel, data.features, labels, (*attributes, combined), rng=stream(2, "law"))
         assert mutual_information(law.joint["a"]) < 0.02
         assert mutual_information(law.joint["b"]) < 0.02
         told[joint] = mutual_information(law.joint["both"])
@@ -205,11 +231,11 @@ def test_pass_refuses_a_setting_it_cannot_meet(rng: np.random.Generator) -> None
     data, attributes = _planted(64, rng)
     one_class = data.labels["u"] == 0
     pool = Records(data.features[one_class], {name: v[one_class] for name, v in data.labels.items()})
-    arguments = (PassConfig(embedding_size=8), TrainConfig(1, 16), rng, TrainingContext())
+    given = {"config": PassConfig(embedding_size=8), "training": TrainConfig(1, 16), "rng": rng, "run": TrainingContext()}
     with pytest.raises(MethodError, match="has no donor"):
-        METHOD.fit(data, ReleaseContext(attributes, pool, torch.device("cpu")), *arguments)
+        METHOD.fit(data, context=ReleaseContext(attributes, pool, torch.device("cpu")), **given)
     with pytest.raises(MethodError, match="at least one private and one useful"):
-        METHOD.fit(data, ReleaseContext(attributes[:1], data, torch.device("cpu")), *arguments)
+        METHOD.fit(data, context=ReleaseContext(attributes[:1], data, torch.device("cpu")), **given)
 
 
 def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
@@ -222,7 +248,14 @@ def test_minimise_uses_whole_batches_and_a_cosine_schedule() -> None:
         steps.append(float(weight.detach()))
         return {"total": -weight.sum()}  # constant gradient: AdamW moves by the learning rate
 
-    minimise(loss, {"weight": weight}, 25, TrainConfig(2, 10, 0.1, 0.0), torch.Generator().manual_seed(1), TrainingContext())
+    minimise(
+        loss,
+        {"weight": weight},
+        25,
+        TrainConfig(2, 10, 0.1, 0.0),
+        generator=torch.Generator().manual_seed(1),
+        run=TrainingContext(),
+    )
     assert sizes == [10] * 4
     moves = np.diff([*steps, float(weight.detach())])
     assert moves == pytest.approx([0.1 * 0.5 * (1 + np.cos(np.pi * k / 4)) for k in range(4)], rel=1e-4)
@@ -236,8 +269,8 @@ def test_divergence_is_told() -> None:
             {"w": weight},
             4,
             TrainConfig(1, 2),
-            torch.Generator(),
-            TrainingContext(),
+            generator=torch.Generator(),
+            run=TrainingContext(),
         )
 
 

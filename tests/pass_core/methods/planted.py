@@ -43,7 +43,9 @@ def advantage(predicted: IntArray, labels: IntArray) -> float:
 def attacker_advantage(fitted: Fitted, train: Records, test: Records, attribute: Attribute, epochs: int = 12) -> float:
     """Of a fresh network that learns from what is released, another draw every epoch."""
     released = [fitted.transform(train.features, stream(8, "train", str(k))) for k in range(4)]
-    task = AttackTask(lambda draw: released[draw % 4], train.labels[attribute.name], attribute.n_classes)
+    task = AttackTask(
+        released_train=lambda draw: released[draw % 4], train_labels=train.labels[attribute.name], n_classes=attribute.n_classes
+    )
     config = NetworkConfig(epochs=epochs, batch_size=64, learning_rate=0.003)
     adversary = ATTACK.learn(task, config, stream(8, "attack", attribute.name), lambda _: None)
     told = adversary.probabilities(fitted.transform(test.features, stream(9, "test")))

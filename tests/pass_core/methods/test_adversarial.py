@@ -36,7 +36,9 @@ OTHERS = {
 
 def _fit(name: str, train: Records, training: TrainConfig = TRAINING, run: TrainingContext | None = None) -> FittedGenerator:
     method, config = (METHODS | OTHERS)[name]
-    fitted = method.fit(train, setting_of(train), config, training, stream(1, "fit"), run or TrainingContext())
+    fitted = method.fit(
+        train, context=setting_of(train), config=config, training=training, rng=stream(1, "fit"), run=run or TrainingContext()
+    )
     assert isinstance(fitted, FittedGenerator)
     assert isinstance(fitted, Adversarial)
     return fitted
@@ -63,7 +65,9 @@ def test_adversary_and_attacker_read_originals() -> None:
     """The control of the test above: without a generator that learns, the same adversary reads the class."""
     train, test = planted(VECTORS, 600), planted(VECTORS, 600, seed=1)
     config = adv.AdvConfig(penalty=0.0)  # nothing asks the generator to hide anything
-    careless = adv.METHOD.fit(train, setting_of(train), config, TRAINING, stream(1, "fit"), TrainingContext())
+    careless = adv.METHOD.fit(
+        train, context=setting_of(train), config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext()
+    )
     assert _own_advantage(careless, test) > 0.8
     assert attacker_advantage(identity.FittedIdentity(), train, test, S) > 0.8
 
@@ -73,7 +77,7 @@ def test_spact_uses_no_private_label_and_hides_little() -> None:
     method, config = OTHERS["spact"]
     without = Records(train.features, {"u": train.labels["u"]})
     setting = ReleaseContext((U,), without.subset(np.arange(60)), torch.device("cpu"))
-    fitted = method.fit(without, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
+    fitted = method.fit(without, context=setting, config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext())
     assert isinstance(fitted, FittedGenerator)
     assert not fitted.adversaries
     assert attacker_advantage(fitted, train, test, U) > 0.6
@@ -122,7 +126,9 @@ def test_unit_length_vectors_stay_so() -> None:
 def test_ppdar_trains_as_many_adversaries_as_it_says() -> None:
     train = planted(VECTORS, 96)
     method, config = ppdar.METHOD, ppdar.PpdarConfig(adversaries=3)
-    fitted = method.fit(train, setting_of(train), config, TrainConfig(1, 32), stream(1, "fit"), TrainingContext())
+    fitted = method.fit(
+        train, context=setting_of(train), config=config, training=TrainConfig(1, 32), rng=stream(1, "fit"), run=TrainingContext()
+    )
     first_layers = [value for name, value in fitted.state_dict().items() if name.endswith("network.0.weight")]
     assert [len(layer) for layer in first_layers] == [512, 256, 384]
     told = fitted.adversaries["s"].probabilities(train.features)
@@ -156,7 +162,14 @@ def test_unsuitable_records_are_refused(method: Method, config: GameConfig, shap
     x = stream(1, "x").normal(size=(40, *shape)).astype(np.float32)
     data = Records(x, {"s": np.arange(40) % 2, "u": np.arange(40) % 3})
     with pytest.raises(MethodError, match=message):
-        method.fit(data, setting_of(data, 20), config, TrainConfig(1, 20), stream(1, "fit"), TrainingContext())
+        method.fit(
+            data,
+            context=setting_of(data, 20),
+            config=config,
+            training=TrainConfig(1, 20),
+            rng=stream(1, "fit"),
+            run=TrainingContext(),
+        )
 
 
 def test_missing_roles_and_several_processes_are_refused() -> None:
@@ -164,7 +177,12 @@ def test_missing_roles_and_several_processes_are_refused() -> None:
     for attributes, role in (((S,), "useful"), ((U,), "private")):
         with pytest.raises(MethodError, match=f"at least one {role} attribute"):
             adv.METHOD.fit(
-                train, setting_of(train, attributes=attributes), adv.AdvConfig(), TRAINING, stream(1, "fit"), TrainingContext()
+                train,
+                context=setting_of(train, attributes=attributes),
+                config=adv.AdvConfig(),
+                training=TRAINING,
+                rng=stream(1, "fit"),
+                run=TrainingContext(),
             )
     with pytest.raises(MethodError, match=r"compute\.processes"):
         _fit("adv", train, run=TrainingContext(world=World(0, 2)))

@@ -12,8 +12,7 @@ from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import random_donor, randomised_response, same_class_donor
-from pass_core.methods._class_donors import FittedDonors
-from pass_core.methods.base import Method, ReleaseContext
+from pass_core.methods.base import FittedChannel, Method, ReleaseContext
 from pass_core.methods.identity import FittedIdentity
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
@@ -25,14 +24,16 @@ TRAIN, TEST = planted(SHAPE, 600), planted(SHAPE, 600, seed=1)
 TRAINING = TrainConfig(epochs=15, batch_size=64, learning_rate=0.003)
 
 
-def _fit(method: Method, config: object, setting: ReleaseContext | None = None) -> FittedDonors:
-    fitted = method.fit(TRAIN, setting or setting_of(TRAIN), config, TRAINING, stream(1, "fit"), TrainingContext())
-    assert isinstance(fitted, FittedDonors)
+def _fit(method: Method, config: object, setting: ReleaseContext | None = None) -> FittedChannel:
+    fitted = method.fit(
+        TRAIN, context=setting or setting_of(TRAIN), config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext()
+    )
+    assert isinstance(fitted, FittedChannel)
     return fitted
 
 
-def _information(fitted: FittedDonors) -> dict[str, float]:
-    law = channel_law(fitted.channel, TEST.features, TEST.labels, (S, U), stream(1, "law"))
+def _information(fitted: FittedChannel) -> dict[str, float]:
+    law = channel_law(fitted.channel, TEST.features, TEST.labels, (S, U), rng=stream(1, "law"))
     return {name: mutual_information(joint) for name, joint in law.joint.items()}
 
 
@@ -82,7 +83,12 @@ def test_several_useful_attributes_are_kept_together() -> None:
     rows = np.flatnonzero(~((data.labels["u"] == 2) & (v == 1)))[:80]  # the pool has no donor of that combination
     setting = dataclasses.replace(setting_of(data, attributes=(S, U, second)), pool=data.subset(rows))
     fitted = same_class_donor.METHOD.fit(
-        data, setting, same_class_donor.SameClassDonorConfig(), TRAINING, stream(1, "fit"), TrainingContext()
+        data,
+        context=setting,
+        config=same_class_donor.SameClassDonorConfig(),
+        training=TRAINING,
+        rng=stream(1, "fit"),
+        run=TrainingContext(),
     )
     pool = setting.pool.labels
     for block, probabilities in fitted.channel.blocks(x):
@@ -122,13 +128,13 @@ def test_forbidden_donors_are_never_drawn() -> None:
 
 @pytest.mark.parametrize("method", [same_class_donor, randomised_response])
 def test_without_a_useful_attribute_there_is_no_class_to_keep(method: object) -> None:
-    with pytest.raises(MethodError, match="name at least one"):
+    with pytest.raises(MethodError, match="expected at least one useful attribute"):
         _fit(method.METHOD, method.METHOD.config_type(), setting_of(TRAIN, attributes=(S,)))
 
 
 def test_another_pool_is_refused() -> None:
     fitted = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
-    with pytest.raises(MethodError, match="the model knows 60 donors, the pool has 59"):
+    with pytest.raises(MethodError, match="the model's 60 donors, found 59"):
         same_class_donor.METHOD.from_state_dict(
             fitted.state_dict(), setting_of(TRAIN, 59), same_class_donor.SameClassDonorConfig()
         )

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from pass_core.data import Attribute, Records
 from pass_core.errors import MethodError
 from pass_core.methods import adv, bdq, gap, mass, msda, ppdar, spact
-from pass_core.methods.adversarial.contrastive import info_nce, nt_xent
 from pass_core.methods.adversarial.generators import Generator
 from pass_core.methods.adversarial.players import GameConfig, Members, Move, Players
 from pass_core.methods.base import ReleaseContext
+from pass_core.methods.mass import info_nce
+from pass_core.methods.spact import nt_xent
 from pass_core.training.networks import drawn_from
 
 # Records are their own logits: classifiers are identities, and nothing is hidden in a network.
@@ -38,9 +39,21 @@ class Passing(Generator):
         return records
 
 
+class Answering(nn.Module):
+    """Returns the same logits for any records."""
+
+    def __init__(self, logits: Rows) -> None:
+        super().__init__()
+        self._logits = torch.tensor(logits)
+
+    def forward(self, records: Tensor) -> Tensor:  # noqa: ARG002 (the same for any records)
+        return self._logits
+
+
 def _move(private: Sequence[Rows] = (PRIVATE,), epoch: int = 0) -> Move:
     generator = drawn_from(torch.Generator().manual_seed(0), Passing)
-    players = Players(generator, {"s": Members([nn.Identity()])}, {"u": nn.Identity()}, nn.Identity(), nn.Identity())
+    adversaries = Members([Answering(logits) for logits in private])
+    players = Players(generator, {"s": adversaries}, {"u": nn.Identity()}, nn.Identity(), nn.Identity())
     return Move(
         players=players,
         original=torch.tensor(ORIGINAL),
@@ -48,8 +61,6 @@ def _move(private: Sequence[Rows] = (PRIVATE,), epoch: int = 0) -> Move:
         labels={"s": torch.tensor(S_LABELS), "u": torch.tensor(U_LABELS)},
         random=torch.Generator().manual_seed(5),
         epoch=epoch,
-        private={"s": torch.tensor(private)},
-        useful={"u": torch.tensor(RELEASED)},
     )
 
 
@@ -200,8 +211,10 @@ def test_private_gradient_moves_the_generator_alone() -> None:
     released = torch.tensor(RELEASED, requires_grad=True)
     labels = {"s": torch.tensor(S_LABELS)}
     with players.against_the_generator():
-        move = Move.make(players, torch.tensor(ORIGINAL), released, labels, torch.Generator(), 0)
-    move.private_losses()["s"].backward()
+        original, random = torch.tensor(ORIGINAL), torch.Generator()
+        move = Move(players=players, original=original, released=released, labels=labels, random=random, epoch=0)
+        loss = move.private_losses()["s"]
+    loss.backward()
     assert released.grad is not None
     assert released.grad.abs().sum() > 0
     assert adversary.weight.grad is None

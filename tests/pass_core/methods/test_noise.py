@@ -30,7 +30,9 @@ def _uniform(shape: tuple[int, ...], n: int) -> Records:
 
 
 def _fit(method: Method, config: object, data: Records) -> Fitted:
-    return method.fit(data, setting_of(data, 20), config, TRAINING, stream(1, "fit"), TrainingContext())
+    return method.fit(
+        data, context=setting_of(data, 20), config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext()
+    )
 
 
 def _spans(data: Records) -> FloatArray:
@@ -130,7 +132,14 @@ def test_dp_image_noise_is_on_the_clipped_short_vector() -> None:
 def test_dp_image_gives_records_back_when_epsilon_is_large(shape: tuple[int, ...]) -> None:
     data = planted(shape, 240)
     config = dp_image.DpImageConfig(1e6, within=1.0)
-    fitted = dp_image.METHOD.fit(data, setting_of(data), config, TrainConfig(20, 24, 0.005), stream(1, "fit"), TrainingContext())
+    fitted = dp_image.METHOD.fit(
+        data,
+        context=setting_of(data),
+        config=config,
+        training=TrainConfig(20, 24, 0.005),
+        rng=stream(1, "fit"),
+        run=TrainingContext(),
+    )
     noisy = dp_image.METHOD.from_state_dict(fitted.state_dict(), setting_of(data), dp_image.DpImageConfig(1.0))
     close, far = (((f.transform(data.features, stream(2, "t")) - data.features) ** 2).mean() for f in (fitted, noisy))
     assert close < 0.75 * data.features.var()

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.channel.substitution import log_probabilities
-from pass_core.methods._pass_losses import general_loss, private_loss, spread, useful_loss
 from pass_core.methods._pass_objective import ROWS_AT_ONCE, Objective
+from tests.pass_core.methods.reference_losses import general_loss, log_probabilities, private_loss, spread, useful_loss
 
 
 def _case(
@@ -33,7 +32,15 @@ def _case(
     donor_labels = [torch.randint(n, (pool,), generator=generator) for n in useful]
     wanted = [donors[torch.randint(pool, (batch,), generator=generator)] for donors in donor_labels]
     indicators = tuple(F.one_hot(donors, n).T.to(dtype) for donors, n in zip(donor_labels, useful, strict=True))
-    parts = Objective(private, indicators, 1.3, 0.4, temperature, *hiding)
+    parts = Objective(
+        private_classes=private,
+        useful_donors=indicators,
+        useful_weight=1.3,
+        general_weight=0.4,
+        temperature=temperature,
+        private_weight=hiding[0],
+        spread_weight=hiding[1],
+    )
     return f, g, labels, wanted, donor_labels, parts
 
 
@@ -105,7 +112,13 @@ def test_saturated_rows_keep_a_true_gradient_in_float32() -> None:
     """At τ = 0.001 a record's own class has a probability far below what float32 can hold."""
     f, g, labels, wanted, donor_labels, parts = _case(40, 12, 3, (3,), (2,), torch.float32, 0.001)
     precise = [t.detach().double().requires_grad_() for t in (f, g)]
-    parts64 = Objective(parts.private_classes, tuple(d.double() for d in parts.useful_donors), 1.3, 0.4, parts.temperature)
+    parts64 = Objective(
+        private_classes=parts.private_classes,
+        useful_donors=tuple(d.double() for d in parts.useful_donors),
+        useful_weight=1.3,
+        general_weight=0.4,
+        temperature=parts.temperature,
+    )
     expected, _ = _one_by_one(*precise, labels, wanted, donor_labels, parts64)
     reference = torch.autograd.grad(expected, precise)
     log_p = log_probabilities(f, g, parts.temperature)

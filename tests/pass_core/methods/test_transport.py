@@ -10,9 +10,9 @@ from pass_core.channel.joint_law import channel_law, mutual_information, rule_ac
 from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
 from pass_core.errors import ConfigError, MethodError
-from pass_core.methods.base import ReleaseContext
+from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.methods.transport.solver import TransportConfig
-from pass_core.methods.transport_substitution import METHOD, FittedTransport
+from pass_core.methods.transport_substitution import METHOD
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
@@ -46,24 +46,26 @@ def _setting(data: Records, donors: int = 200) -> ReleaseContext:
     )
 
 
-def _fit(data: Records, config: TransportConfig, told: list[Epoch] | None = None) -> FittedTransport:
+def _fit(data: Records, config: TransportConfig, told: list[Epoch] | None = None) -> FittedChannel:
     epochs: list[Epoch] = [] if told is None else told
-    return METHOD.fit(data, _setting(data), config, TRAINING, stream(1, "fit"), TrainingContext(epochs.append))
+    return METHOD.fit(
+        data, context=_setting(data), config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext(epochs.append)
+    )
 
 
-def _laws(fitted: FittedTransport, train: Records, test: Records) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    laws = [channel_law(fitted.channel, d.features, d.labels, ATTRIBUTES, stream(2, "law")) for d in (train, test)]
+def _laws(fitted: FittedChannel, train: Records, test: Records) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    laws = [channel_law(fitted.channel, d.features, d.labels, ATTRIBUTES, rng=stream(2, "law")) for d in (train, test)]
     return dict(laws[0].joint), dict(laws[1].joint)
 
 
 @pytest.fixture(scope="module")
-def solved() -> tuple[FittedTransport, Records, Records, list[Epoch]]:
+def solved() -> tuple[FittedChannel, Records, Records, list[Epoch]]:
     train, test = _data(1500, 1), _data(600, 2)
     told: list[Epoch] = []
     return _fit(train, TransportConfig(epsilon=0.05, rounds=200, tolerance=0.01), told), train, test, told
 
 
-def test_every_private_class_has_the_same_donors(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+def test_every_private_class_has_the_same_donors(solved: tuple[FittedChannel, Records, Records, list[Epoch]]) -> None:
     fitted, train, test, told = solved
     joint, test_joint = _laws(fitted, train, test)
     marginals = joint["s"] / joint["s"].sum(axis=1, keepdims=True)
@@ -76,7 +78,7 @@ def test_every_private_class_has_the_same_donors(solved: tuple[FittedTransport, 
     assert rule_accuracy(joint["s"], test_joint["s"]) <= majority + 0.03
 
 
-def test_useful_class_and_unnamed_style_survive(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+def test_useful_class_and_unnamed_style_survive(solved: tuple[FittedChannel, Records, Records, list[Epoch]]) -> None:
     fitted, train, test, _ = solved
     joint, test_joint = _laws(fitted, train, test)
     assert rule_accuracy(joint["u"], test_joint["u"]) > 0.95
@@ -91,14 +93,14 @@ def test_without_scaling_the_private_class_is_plain_to_see() -> None:
     assert mutual_information(joint["s"]) > 0.3
 
 
-def _cost(fitted: FittedTransport, data: Records, probabilities: FloatArray) -> float:
+def _cost(fitted: FittedChannel, data: Records, probabilities: FloatArray) -> float:
     """Mean expected 1 − cos(φ(x), φ(x'))."""
     channel = fitted.channel
     similarity = channel.neighbourhoods(torch.from_numpy(data.features)) @ channel.donors.T
     return float((torch.from_numpy(probabilities) * (1 - similarity)).sum(dim=1).mean())
 
 
-def test_costs_less_than_any_donor_of_the_useful_class(solved: tuple[FittedTransport, Records, Records, list[Epoch]]) -> None:
+def test_costs_less_than_any_donor_of_the_useful_class(solved: tuple[FittedChannel, Records, Records, list[Epoch]]) -> None:
     fitted, train, _, _ = solved
     donors = fitted.channel.useful_donors[0].numpy()
     same_class = (train.labels["u"][:, None] == donors[None, :]).astype(np.float32)
@@ -113,10 +115,10 @@ def test_several_private_attributes_are_hidden_together() -> None:
     second = Attribute("style", ("a", "b", "c", "d"), "private")
     setting = ReleaseContext((ATTRIBUTES[0], second, ATTRIBUTES[1]), _setting(train).pool, torch.device("cpu"))
     config = TransportConfig(epsilon=0.1, rounds=200, tolerance=0.001)
-    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
+    fitted = METHOD.fit(train, context=setting, config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext())
     both = combinations([train.labels["s"], train.labels["style"]])
     joined = Attribute("both", tuple("abcdefgh"), "private")
-    law = channel_law(fitted.channel, train.features, {"both": both}, (joined,), stream(2, "law"))
+    law = channel_law(fitted.channel, train.features, {"both": both}, (joined,), rng=stream(2, "law"))
     assert mutual_information(law.joint["both"]) < 5e-3
 
 
@@ -131,7 +133,7 @@ def test_the_larger_class_keeps_the_more_donors_the_more_it_weighs() -> None:
     shares = {}
     for majority in (0.0, 1.0, 2.0):
         fitted = _fit(train, TransportConfig(epsilon=0.05, rounds=100, majority=majority))
-        joint = channel_law(fitted.channel, train.features, train.labels, ATTRIBUTES, stream(2, "law")).joint["s"]
+        joint = channel_law(fitted.channel, train.features, train.labels, ATTRIBUTES, rng=stream(2, "law")).joint["s"]
         shares[majority] = joint.sum(axis=0)[fitted_labels(train) == 1].sum()
     assert shares[0.0] > shares[1.0] + 0.05 > shares[2.0] + 0.05
 
@@ -158,9 +160,9 @@ def test_potentials_are_solved_for_the_rule_of_the_release(solved_with_the_rule:
     exclusion = Exclusion(persons, persons[:200])
     setting = dataclasses.replace(_setting(train), exclusion=exclusion if solved_with_the_rule else None)
     config = TransportConfig(epsilon=0.02, rounds=200, tolerance=0.003)
-    fitted = METHOD.fit(train, setting, config, TRAINING, stream(1, "fit"), TrainingContext())
+    fitted = METHOD.fit(train, context=setting, config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext())
     channel = ExcludingChannel(fitted.channel, exclusion)
-    law = channel_law(channel, train.features, train.labels, ATTRIBUTES, stream(2, "law"))
+    law = channel_law(channel, train.features, train.labels, ATTRIBUTES, rng=stream(2, "law"))
     assert (mutual_information(law.joint["s"]) <= 0.002) == solved_with_the_rule
 
 
@@ -168,7 +170,14 @@ def test_a_rule_that_leaves_no_donor_is_refused() -> None:
     train = _data(50, 1)
     setting = dataclasses.replace(_setting(train, 5), exclusion=Exclusion(np.zeros(50, np.int64), np.zeros(5, np.int64)))
     with pytest.raises(MethodError, match="without any donor"):
-        METHOD.fit(train, setting, TransportConfig(), TrainConfig(1, 16), stream(1, "fit"), TrainingContext())
+        METHOD.fit(
+            train,
+            context=setting,
+            config=TransportConfig(),
+            training=TrainConfig(1, 16),
+            rng=stream(1, "fit"),
+            run=TrainingContext(),
+        )
 
 
 def fitted_labels(train: Records) -> IntArray:
@@ -184,4 +193,4 @@ def test_settings_and_roles_are_checked() -> None:
     data = _data(100, 1)
     setting = ReleaseContext(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
     with pytest.raises(MethodError, match="at least one private and one useful"):
-        METHOD.fit(data, setting, TransportConfig(), TRAINING, stream(1, "f"), TrainingContext())
+        METHOD.fit(data, context=setting, config=TransportConfig(), training=TRAINING, rng=stream(1, "f"), run=TrainingContext())

@@ -38,7 +38,7 @@ def _over_persons(law: DoubleArray, classes: IntArray, seed: int, permutations: 
     """One record a person."""
     each = np.arange(len(law))
     units = Units("person", each, np.zeros_like(each))
-    return compare_with_null(CellSums(law / len(law), each), classes, units, stream(seed, "deal"), permutations)[0]
+    return compare_with_null(CellSums(law / len(law), each), classes, units, stream(seed, "deal"), permutations=permutations)[0]
 
 
 def test_habits_of_persons_are_no_leak_of_their_class() -> None:
@@ -60,7 +60,7 @@ def test_dealing_over_records_would_call_habits_a_leak() -> None:
     p_values = {}
     for name, groups in (("person", PERSON), ("record", np.arange(len(PERSON)))):
         units = Units(name, groups, np.zeros(int(groups.max()) + 1, dtype=np.int64))
-        p_values[name] = compare_with_null(sums, labels, units, stream(1, name), 100)[0].p_value
+        p_values[name] = compare_with_null(sums, labels, units, stream(1, name), permutations=100)[0].p_value
     assert p_values["record"] < 1e-6
     assert p_values["person"] > 0.01
 
@@ -101,17 +101,19 @@ def test_what_the_attacker_knows_is_no_leak() -> None:
         private, known, p = _records(400, seed, leak=0.0)
         sums = CellSums(p / len(p), np.arange(len(p)))
         units = choose_units(private, [known], np.arange(400), np.arange(400))
-        knowing, each = compare_with_null(sums, private, units, stream(seed, "deal"), 60, known)
+        knowing, each = compare_with_null(sums, private, units, stream(seed, "deal"), permutations=60, known=known)
         p_values.append([knowing.p_value, *(c.p_value for c in each.values())])
         blind = choose_units(private, [], np.arange(400), np.arange(400))
-        assert compare_with_null(sums, private, blind, stream(seed, "deal"), 60)[0].p_value < 1e-6
+        assert compare_with_null(sums, private, blind, stream(seed, "deal"), permutations=60)[0].p_value < 1e-6
     assert (np.array(p_values) < 0.01).mean() < 0.05
 
 
 def test_what_the_release_adds_to_what_is_known_is_found() -> None:
     private, known, p = _records(2000, 1, leak=0.3)
     units = choose_units(private, [known], np.arange(2000), np.arange(2000))
-    knowing, each = compare_with_null(CellSums(p / 2000, np.arange(2000)), private, units, stream(1, "deal"), 100, known)
+    knowing, each = compare_with_null(
+        CellSums(p / 2000, np.arange(2000)), private, units, stream(1, "deal"), permutations=100, known=known
+    )
     assert max(knowing.p_value, *(c.p_value for c in each.values())) < 1e-6
     shares = np.bincount(known) / 2000
     assert knowing.found == pytest.approx(sum(shares[k] * each[k].found for k in (0, 1)))

@@ -17,10 +17,10 @@ from pass_core.errors import ConfigError, DataError
 from pass_core.methods import adv, gap, mass, pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
 from pass_core.methods.adv import AdvConfig
-from pass_core.methods.base import Method, ReleaseContext
+from pass_core.methods.base import FittedChannel, Method, ReleaseContext
 from pass_core.methods.gap import GapConfig
 from pass_core.methods.mass import MassConfig
-from pass_core.methods.pass_substitution import FittedPass, PassConfig
+from pass_core.methods.pass_substitution import PassConfig
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
@@ -81,7 +81,12 @@ def test_stopped_training_ends_at_the_same_bits(method: Method, config: object, 
     def fit(checkpoints: Remembering) -> tuple[dict[str, Tensor], list[Epoch]]:
         told: list[Epoch] = []
         fitted = method.fit(
-            data, setting, config, TrainConfig(7, 32, 0.005), stream(1, "fit"), TrainingContext(told.append, checkpoints)
+            data,
+            context=setting,
+            config=config,
+            training=TrainConfig(7, 32, 0.005),
+            rng=stream(1, "fit"),
+            run=TrainingContext(told.append, checkpoints),
         )
         return fitted.state_dict(), told
 
@@ -115,11 +120,13 @@ def _split(n: int = 400, shape: tuple[int, ...] = (6,)) -> tuple[Records, Releas
 
 def _fit_pass(
     data: Records, setting: ReleaseContext, training: TrainConfig, run: TrainingContext, config: PassConfig | None = None
-) -> tuple[FittedPass, list[Epoch]]:
+) -> tuple[FittedChannel, list[Epoch]]:
     told: list[Epoch] = []
     run = dataclasses.replace(run, on_epoch=told.append)
     config = config or PassConfig(embedding_size=8)
-    return pass_substitution.METHOD.fit(data, setting, config, training, stream(1, "fit"), run), told
+    return pass_substitution.METHOD.fit(
+        data, context=setting, config=config, training=training, rng=stream(1, "fit"), run=run
+    ), told
 
 
 HELD_OUT = np.arange(300, 400)
@@ -144,7 +151,7 @@ def test_figures_are_those_of_the_released_channel() -> None:
     config = PassConfig(embedding_size=8)
     fitted, told = _fit_pass(data, setting, TrainConfig(25, 32, 0.005), TrainingContext(held_out=HELD_OUT), config)
     held = data.subset(HELD_OUT)
-    law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, stream(1, "law"))
+    law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, rng=stream(1, "law"))
     terms = told[-1].terms
     information = {a.name: mutual_information(law.joint[a.name]) for a in ATTRIBUTES}
     for name, value in information.items():
@@ -173,7 +180,7 @@ def test_whole_blocks_are_held_out(sizes: list[int], share: float, seed: int) ->
 
 def test_no_share_and_no_second_block() -> None:
     assert len(hold_out(np.zeros(5, dtype=np.int64), 0, stream(1, "x"))) == 0
-    with pytest.raises(DataError, match=r"all training records are of one block.*train\.validation_share"):
+    with pytest.raises(DataError, match=r"at least two blocks, found one.*train\.validation_share"):
         hold_out(np.zeros(5, dtype=np.int64), 0.1, stream(1, "x"))
 
 
@@ -187,7 +194,7 @@ def test_impatient_training_keeps_the_best_epoch_also_when_it_goes_on() -> None:
     assert len(told) == best + 3 < 40
     assert told[-1].number == told[-1].total
     held = data.subset(HELD_OUT)
-    law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, stream(1, "law"))
+    law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, rng=stream(1, "law"))
     assert mutual_information(law.joint["u"]) == pytest.approx(told[best - 1].terms["held_out_information_u"])
     assert mutual_information(law.joint["u"]) != pytest.approx(told[-1].terms["held_out_information_u"])  # the control
     for stop_after in (best - 1, best + 1, best + 3):
@@ -245,7 +252,7 @@ def test_saturated_logits_have_finite_terms_and_gradients() -> None:
     g = torch.eye(4).requires_grad_()
     f = torch.eye(4)[[0, 0, 1, 2, 3, 3]].requires_grad_()
     donors = torch.tensor([[1.0, 1, 0, 0], [0, 0, 1, 1]])
-    objective = Objective((2,), (donors,), 1.0, 0.2, 0.001)
+    objective = Objective(private_classes=(2,), useful_donors=(donors,), useful_weight=1.0, general_weight=0.2, temperature=0.001)
     total, terms = objective(f, g, [torch.tensor([0, 1, 0, 1, 0, 1])], [torch.tensor([0, 1, 1, 0, 0, 1])])
     total.backward()
     assert torch.isfinite(terms).all()

@@ -18,7 +18,7 @@ from pass_core.methods.base import ReleaseContext
 from pass_core.methods.pass_substitution import PassConfig
 from pass_core.methods.transport.solver import TransportConfig
 from pass_core.randomness import stream
-from pass_core.training.context import TrainingContext, tell_nobody
+from pass_core.training.context import TrainingContext, ignore_epoch
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import World, share_statistics
@@ -37,7 +37,9 @@ def _fit(name: str, shape: tuple[int, ...], run: TrainingContext) -> dict[str, T
     data = Records(rng.normal(size=(150, *shape)).astype(np.float32), labels)
     setting = ReleaseContext(ATTRIBUTES, data.subset(np.arange(30)), torch.device("cpu"))
     method, config = METHODS[name]
-    return method.fit(data, setting, config, TrainConfig(3, 32, 0.001), stream(1, "fit"), run).state_dict()
+    return method.fit(
+        data, context=setting, config=config, training=TrainConfig(3, 32, 0.001), rng=stream(1, "fit"), run=run
+    ).state_dict()
 
 
 def _fit_rank(name: str, shape: tuple[int, ...], folder: Path, world: World, on_epoch: OnEpoch) -> None:
@@ -73,7 +75,19 @@ def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor, Objective]:
     generator = torch.Generator().manual_seed(3)
     f, g = torch.randn(16, 4, generator=generator), torch.randn(9, 4, generator=generator)
     private, useful = torch.randint(2, (16,), generator=generator), torch.randint(3, (16,), generator=generator)
-    return f, g, private, useful, Objective((2,), (F.one_hot(torch.arange(9) % 3).T.float(),), 1.3, 0.4, 0.1)
+    return (
+        f,
+        g,
+        private,
+        useful,
+        Objective(
+            private_classes=(2,),
+            useful_donors=(F.one_hot(torch.arange(9) % 3).T.float(),),
+            useful_weight=1.3,
+            general_weight=0.4,
+            temperature=0.1,
+        ),
+    )
 
 
 def _objective_rank(folder: Path, shared: bool, world: World, on_epoch: OnEpoch) -> None:
@@ -82,7 +96,14 @@ def _objective_rank(folder: Path, shared: bool, world: World, on_epoch: OnEpoch)
     rows = world.part(torch.arange(16))
     f, g = f[rows].requires_grad_(), g.requires_grad_()
     if shared:
-        together = Objective(alone.private_classes, alone.useful_donors, 1.3, 0.4, 0.1, world=world)
+        together = Objective(
+            private_classes=alone.private_classes,
+            useful_donors=alone.useful_donors,
+            useful_weight=1.3,
+            general_weight=0.4,
+            temperature=0.1,
+            world=world,
+        )
         total, terms = together(f, g, [private[rows]], [useful[rows]])
     else:
         total, terms = alone(f, g, [private[rows]], [useful[rows]])
@@ -100,7 +121,7 @@ def test_loss_is_that_of_the_whole_batch(shared: bool, tmp_path: Path) -> None:
     g.requires_grad_()
     total, terms = objective(f, g, [private], [useful])
     total.backward()
-    run_ranks(functools.partial(_objective_rank, tmp_path, shared), 2, 1, tmp_path / "rendezvous", tell_nobody)
+    run_ranks(functools.partial(_objective_rank, tmp_path, shared), 2, 1, tmp_path / "rendezvous", ignore_epoch)
     found = load_file(tmp_path / "rank 0")
     private_and_spread, means = [0, 2], [1, 3]  # means over records are the same either way
     assert torch.allclose(found["terms"][means], terms[means], atol=1e-5)
@@ -126,9 +147,9 @@ def _die(world: World, on_epoch: OnEpoch) -> None:
 
 def test_failure_of_one_process_ends_all_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rank one does not like it"):
-        run_ranks(_refuse, 2, 1, tmp_path / "a", tell_nobody)
+        run_ranks(_refuse, 2, 1, tmp_path / "a", ignore_epoch)
     with pytest.raises(MethodError, match=r"a process of the training died|rank 1 of the training failed"):
-        run_ranks(_die, 2, 1, tmp_path / "b", tell_nobody)
+        run_ranks(_die, 2, 1, tmp_path / "b", ignore_epoch)
 
 
 def test_batches_must_divide_among_processes() -> None:

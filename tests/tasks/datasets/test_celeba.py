@@ -111,9 +111,9 @@ def test_huge_image_is_refused_by_its_header(raw: Path) -> None:
     ("change", "reason"),
     [
         (lambda text: text.replace("Male", "Mole"), "missing: Male"),
-        (lambda text: text.replace("000002.jpg", "000001.jpg"), "line 4: the name is there twice"),
-        (lambda text: text.replace("000002.jpg", "../../etc/passwd"), "line 4: .* is no file name"),
-        (lambda text: text.replace(f"{N}\n", "31\n", 1), "tells 31 images, found 30"),
+        (lambda text: text.replace("000002.jpg", "000001.jpg"), "line 4: expected a file name that occurs once"),
+        (lambda text: text.replace("000002.jpg", "../../etc/passwd"), "line 4: expected a file name"),
+        (lambda text: text.replace(f"{N}\n", "31\n", 1), "declares 31 images, found 30"),
         (lambda text: text.replace("-1", " 0"), "expected a name and 40 times 1 or -1"),
         (lambda _: "", "expected the number of images"),
     ],

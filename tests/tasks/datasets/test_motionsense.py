@@ -102,7 +102,7 @@ def _damage(path: Path, how: str) -> None:
 def test_damaged_recording_is_named_and_its_values_are_not(raw: Path, how: str) -> None:
     path = raw / trial_file("ups", 3, "2")
     _damage(path, how)
-    with pytest.raises(DataError, match=r"ups_3/sub_2\.csv: .*1 file\(s\) cannot be used, 0 may be left out") as error:
+    with pytest.raises(DataError, match=r"ups_3/sub_2\.csv: .*1 file\(s\) cannot be used, 0 may be skipped") as error:
         _read(raw)
     assert "CANARY" not in str(error.value)
     assert "\n" not in str(error.value)
@@ -121,7 +121,7 @@ def test_damaged_and_missing_recordings_within_the_budget_are_left_out(raw: Path
     records, _, quarantine = read_everything("motionsense", raw, budget=2, **ROLES)
     assert [entry["file"] for entry in quarantine.entries] == [trial_file("jog", 16, "3"), trial_file("ups", 3, "2")]
     assert set(whole.blocks) - set(records.blocks) == {"3/16", "2/3"}
-    with pytest.raises(DataError, match=r"2 file\(s\) cannot be used, 1 may be left out"):
+    with pytest.raises(DataError, match=r"2 file\(s\) cannot be used, 1 may be skipped"):
         _read(raw, budget=1)
 
 

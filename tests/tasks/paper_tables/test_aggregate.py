@@ -36,8 +36,10 @@ def _filled(tmp_path: Path, seeds: list[dict[str, AttributeScores]], problem: st
     """The tiny table's PASS row with these results, one per seed."""
     rows = [row for row in load_table(str(write_table(tmp_path))).rows if row.label == "PASS"]
     table = dataclasses.replace(load_table(str(tmp_path / "tiny.yaml")), rows=tuple(rows))
-    features = FeatureSet("synthetic_motion", tmp_path, "digest", 100, 50, "identity")
-    plan, store = make_plan("tiny", table, "full", features, 7, len(seeds)), Store(tmp_path)
+    features = FeatureSet(
+        dataset="synthetic_motion", folder=tmp_path, digest="digest", train_records=100, test_records=50, extractor="identity"
+    )
+    plan, store = make_plan("tiny", table, "full", features, first_seed=7, seeds=len(seeds)), Store(tmp_path)
     for cell, attributes in zip(plan.rows[0].cells, seeds, strict=True):
         store.put(cell, CellResult(attributes, {}, problem))
     return fill(plan, store)
@@ -101,9 +103,11 @@ def test_row_that_cannot_be_computed_says_why(tmp_path: Path) -> None:
 
 def test_mnag_is_over_the_columns_shown(tmp_path: Path) -> None:
     """T12 shows two of the five attributes beside Male."""
-    table = dataclasses.replace(load_table("T12"), rows=(Row("Nothing", "identity"),))
-    features = FeatureSet("celeba", tmp_path, "digest", 100, 50, "facenet")
-    plan, store = make_plan("T12", table, "quick", features, 7), Store(tmp_path)
+    table = dataclasses.replace(load_table("T12"), rows=(Row(label="Nothing", method="identity"),))
+    features = FeatureSet(
+        dataset="celeba", folder=tmp_path, digest="digest", train_records=100, test_records=50, extractor="facenet"
+    )
+    plan, store = make_plan("T12", table, "quick", features, first_seed=7), Store(tmp_path)
     told = dict.fromkeys(plan.rows[0].cells[0].roles.names(), _told(GUESS))
     told |= {"Male": _told(0.6), "Smiling": _told(0.9), "Young": _told(0.7)}
     store.put(plan.rows[0].cells[0], CellResult(told, {}))
@@ -112,24 +116,30 @@ def test_mnag_is_over_the_columns_shown(tmp_path: Path) -> None:
 
 def test_rows_and_tables_share_cells(tmp_path: Path) -> None:
     """T7 shows the baselines of T8 from another side; PASS of T12 is that of T10."""
-    features = FeatureSet("motionsense", tmp_path, "digest", 100, 50, "identity")
-    shown, others = (make_plan(name, load_table(name), "quick", features, 7) for name in ("T7", "T8"))
+    features = FeatureSet(
+        dataset="motionsense", folder=tmp_path, digest="digest", train_records=100, test_records=50, extractor="identity"
+    )
+    shown, others = (make_plan(name, load_table(name), "quick", features, first_seed=7) for name in ("T7", "T8"))
     assert {cell.digest for cell in shown.cells()} < {cell.digest for cell in others.cells()}
-    halved = make_plan("T9", load_table("T9"), "quick", features, 7)
+    halved = make_plan("T9", load_table("T9"), "quick", features, first_seed=7)
     assert not {cell.digest for cell in halved.cells()} & {cell.digest for cell in others.cells()}
     assert {cell.training.share for cell in halved.cells()} == {0.5}
     assert {control.digest for control in halved.controls()} == {control.digest for control in others.controls()}
 
 
 def test_pool_of_all_records_is_as_large_as_the_data(tmp_path: Path) -> None:
-    features = FeatureSet("audiomnist", tmp_path, "digest", 6000, 1200, "logmel")
-    plan = make_plan("T5", load_table("T5"), "quick", features, 7)
+    features = FeatureSet(
+        dataset="audiomnist", folder=tmp_path, digest="digest", train_records=6000, test_records=1200, extractor="logmel"
+    )
+    plan = make_plan("T5", load_table("T5"), "quick", features, first_seed=7)
     assert [row.cells[0].pool.donors for row in plan.rows] == [1024, 2048, 4096, 8192, 16384, 6000]
 
 
 def _digest(tmp_path: Path, table: Table, seed: int = 7, features: str = "digest") -> str:
-    held = FeatureSet("synthetic_motion", tmp_path, features, 100, 50, "identity")
-    return make_plan("tiny", table, "full", held, seed).rows[1].cells[0].digest
+    held = FeatureSet(
+        dataset="synthetic_motion", folder=tmp_path, digest=features, train_records=100, test_records=50, extractor="identity"
+    )
+    return make_plan("tiny", table, "full", held, first_seed=seed).rows[1].cells[0].digest
 
 
 def test_cell_is_named_by_everything_it_depends_on(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import pass_core.methods
 from pass_core import discovery
 from pass_core.errors import ConfigError
-from tasks.paper_tables.definition import MNAG, Printed, Row, Table, load_table, shared_setups, table_names
+from tasks.paper_tables.definition import MNAG, Figure, Row, Table, load_table, shared_setups, table_names
 from tests.tasks.paper_tables.tiny import TABLE, write_table
 
 PAPERS = [f"T{number}" for number in range(1, 14)]
@@ -20,7 +20,7 @@ def _recomputed(table: Table, row: Row) -> float:
     roles, sides = table.roles_of(row), {True: [], False: []}
     for column, text in zip(table.parsed_columns(), row.paper, strict=True):
         if column.name != MNAG and column.source == "attacker":
-            sides[column.attribute in roles.private].append(Printed.parse(text).value)
+            sides[column.attribute in roles.private].append(Figure.parse(text).value)
     return statistics.mean(sides[False]) - statistics.mean(sides[True])
 
 
@@ -39,14 +39,14 @@ def test_papers_mnag_is_the_mean_of_its_own_columns(name: str, label: str) -> No
     """A figure that was typed wrongly would show: each is rounded to 0.1, the paper's mNAG too."""
     table = load_table(name)
     row = next(row for row in table.rows if row.label == label)
-    assert _recomputed(table, row) == pytest.approx(Printed.parse(row.paper[-1]).value, abs=0.15)
+    assert _recomputed(table, row) == pytest.approx(Figure.parse(row.paper[-1]).value, abs=0.15)
 
 
 def test_recomputing_notices_a_figure_that_is_off() -> None:
     table = load_table("T8")
     row = table.rows[0]
-    wrong = Row(row.label, row.method, paper=("63.9±7.5 (82.8)", *row.paper[1:]))
-    assert abs(_recomputed(table, wrong) - Printed.parse(row.paper[-1]).value) > 0.15
+    wrong = Row(label=row.label, method=row.method, paper=("63.9±7.5 (82.8)", *row.paper[1:]))
+    assert abs(_recomputed(table, wrong) - Figure.parse(row.paper[-1]).value) > 0.15
 
 
 def test_shared_rows_of_the_paper_are_printed_alike() -> None:
@@ -93,7 +93,7 @@ def test_control_that_equals_the_paper_is_in_the_tables_it_matters_in() -> None:
         ({"setup": "nowhere"}, "motionsense"),
         ({"rows": [{"label": "PASS", "method": "pass_substitution", "paper": ["62.9±7.5 (82.8)"]}]}, "figures of the paper"),
         ({"rows": [{"label": "PASS", "method": "pass_substitution", "paper": ["62.9"] * 6}]}, "62.9±7.5"),
-        ({"rows": [{"label": "A", "method": "identity"}] * 2}, "every label once"),
+        ({"rows": [{"label": "A", "method": "identity"}] * 2}, "each label once"),
         ({"setup": TABLE["setup"] | {"efforts": {}}}, "full and quick"),  # type: ignore[operator]
     ],
 )

@@ -54,7 +54,7 @@ def test_names_that_leave_the_folder_are_refused(tmp_path: Path, kind: str, name
         with zipfile.ZipFile(raw / "hostile.zip", "w") as archive:
             archive.writestr("good.txt", "good")
             archive.writestr(name, "evil")
-    with pytest.raises(DataError, match=rf"hostile\.{kind}: refused: a member has a name that leaves the folder"):
+    with pytest.raises(DataError, match=rf"hostile\.{kind}: rejected: a member has a name outside the folder"):
         RawFiles(raw)
     assert [p.name for p in tmp_path.rglob("*")] == ["raw", f"hostile.{kind}"]
 
@@ -119,5 +119,5 @@ def test_damaged_member_is_an_error_of_that_member(tmp_path: Path, method: int) 
 def test_same_name_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("mine")
     _tar(tmp_path / "a.tar", _member("one.txt"))
-    with pytest.raises(DataError, match=r"a\.tar: refused: one\.txt is there twice"):
+    with pytest.raises(DataError, match=r"a\.tar: rejected: one\.txt occurs twice"):
         RawFiles(tmp_path)

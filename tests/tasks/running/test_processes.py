@@ -62,7 +62,7 @@ def test_two_processes_killed_and_gone_on_with(tmp_path: Path, tiny_root: Path) 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     done = subprocess.run(_command(root), cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stderr.count("goes on after epoch") == 1
+    assert done.stderr.count("resumes after epoch") == 1
     assert "12 epochs" in done.stderr
     other = _project(tmp_path / "one", tiny_root, 1)
     subprocess.run(_command(other / "root"), cwd=other, check=True)

@@ -54,7 +54,7 @@ def test_a_disk_that_refuses_stops_no_training(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "file").write_text("in the way")
     logging.getLogger("tasks").propagate = True
     FileCheckpoints(tmp_path / "file" / "x", "work", 0).offer(STATE)
-    assert "goes on without" in caplog.text
+    assert "continues without" in caplog.text
 
 
 def test_name_follows_everything_that_determines_the_training(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, tiny_root: Pa
         assert not layout.artefact("model", KEY).exists()
     # Other parameters do not meet it.
     other = subprocess.run(_train(folder, "--set", "train.epochs=2"), cwd=folder, capture_output=True, text=True, check=True)
-    assert "goes on after epoch" not in other.stderr
+    assert "resumes after epoch" not in other.stderr
     done = subprocess.run(_train(folder), cwd=folder, capture_output=True, text=True, check=True)
-    assert "goes on after epoch" in done.stderr
+    assert "resumes after epoch" in done.stderr
     for name in ("model", "curves"):
         assert digest(layout.artefact(name, KEY)) == digest(Layout(tmp_path / "whole" / "root").artefact(name, KEY)), name
     assert not list(kept.iterdir())

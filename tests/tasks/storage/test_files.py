@@ -102,7 +102,7 @@ def test_second_writer_is_refused_and_told_who(tmp_path: Path) -> None:
     code += f"with staging_folder(Path({str(tmp_path)!r}), 's'): pass"
     with staging_folder(tmp_path, "s"):
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"another run (process {os.getpid()}) is at this step" in other.stderr
+    assert f"process {os.getpid()} is running this step" in other.stderr
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -1,26 +1,26 @@
-"""The PASS objective on a mini-batch, in nats; equation numbers are those of the paper (ICML 2025).
+"""The PASS objective on a mini-batch term by term, in nats: the reference for the fast one (equations of the ICML 2025 paper).
 
-All terms take `log_p`, the (batch, pool) matrix of ln P(x'|x), and are to be minimised:
-
-    L = Σ_i L_S(i) + λ Σ_j L_U(j) + μ L_X        (eq. 3)
-
-The paper prints minus signs in eq. 3, but derives, and needs for its bound, the plus signs: L_U is a cross-entropy and L_X
-an entropy. Its constant (eq. 10) counts the slack λ once; it is needed once per useful attribute.
+All terms take `log_p`, the (batch, pool) matrix of ln P(x'|x), and are to be minimised.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-# Below the smallest class mean that float32 can hold, so it changes no value; it keeps ln 0 out of the gradient.
-SMALLEST_PROBABILITY = 1e-30
+from pass_core.methods._pass_objective import SMALLEST_PROBABILITY
+
+
+def log_probabilities(embedded: Tensor, donors: Tensor, temperature: float) -> Tensor:
+    """ln P(x'_d|x) = log-softmax over d of cos(f(x), g_d)/τ (eq. 2), for f (batch, dim) and g (pool, dim)."""
+    cosine = F.normalize(embedded, dim=1) @ F.normalize(donors, dim=1).T  # (batch, pool)
+    return F.log_softmax(cosine / temperature, dim=1)
 
 
 def class_means(probabilities: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
     """(means (present, pool), shares (present,)): P(x'|S=s, batch) and P(S=s|batch) of the classes present."""
-    membership = torch.nn.functional.one_hot(labels, n_classes).to(probabilities.dtype)  # (batch, classes)
+    membership = F.one_hot(labels, n_classes).to(probabilities.dtype)  # (batch, classes)
     counts = membership.sum(dim=0)
     present = counts > 0
     sums = membership.T[present] @ probabilities  # (present, pool)
@@ -54,17 +54,3 @@ def useful_loss(log_p: Tensor, labels: Tensor, donor_labels: Tensor, n_classes: 
 def general_loss(log_p: Tensor) -> Tensor:
     """L_X = mean row entropy H(X'|X, B) (eq. 8); ln P is finite, so a zero probability contributes an exact 0."""
     return -(log_p.exp() * log_p).sum(dim=1).mean()
-
-
-def bound_constant(
-    n_private: int, pool_size: int, useful_entropies: Sequence[float], useful_weight: float, general_weight: float
-) -> float:
-    """C (eq. 10, corrected) of the bound E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 9).
-
-    It holds for μ ≤ the number of private attributes.
-    """
-    return (
-        (n_private - general_weight) * math.log(pool_size)
-        - useful_weight * sum(useful_entropies)
-        + useful_weight * len(useful_entropies)
-    )
