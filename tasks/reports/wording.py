@@ -83,7 +83,7 @@ def demands(audit: Audit) -> list[dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for check in audit.checks:
         words = demand(check.name)
-        limit = readable(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
+        limit = spaced(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
         shown = check.limit >= words.shown_only_from
         entry = {"title": words.title, "limit": limit, "reason": check.reason, "failed": [], "met": [], "shown": shown}
         groups.setdefault(check.name, entry)["met" if check.passed else "failed"].append(check.sentence)
