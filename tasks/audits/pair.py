@@ -45,7 +45,7 @@ def audit_pair(
     def rng_for(*labels: str) -> np.random.Generator:
         return stream(seed, "audit", "pair", *labels)
 
-    findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack)
+    findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack=on_attack)
     if columns.person is None:  # then nobody knows who is a stranger
         findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     released = [digest(path) for path in protected]

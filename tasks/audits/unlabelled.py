@@ -82,7 +82,7 @@ def side_of(protector: Protector, table: FeatureTable, rows: IntArray, forbid: F
         persons.astype(np.int64),
         table.blocks[rows],
         None if protector.fitted.channel is None else channel,
-        drawn,
+        drawn=drawn,
     )
 
 

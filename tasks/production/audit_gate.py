@@ -53,7 +53,7 @@ class AuditGate:
             subject = make_subject(sample, protector, job, self.config.depth.fresh_draws, stream(self.seed, "gate", "split"))
 
             findings = run_audit(
-                subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, _nobody
+                subject, named_attacks(self.config), self.config.thresholds, self.config.depth, self._rng, on_attack=_nobody
             )
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
@@ -81,7 +81,7 @@ class AuditGate:
                 sample.persons,
                 sample.persons,
                 lambda rows: _channel(protector, sample.units[rows], job),
-                sample.donors,
+                drawn=sample.donors,
             ),
             self.config,
             self._rng,

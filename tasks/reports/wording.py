@@ -15,13 +15,13 @@ from tasks.audits.document import Audit
 from tasks.reports.svg import NARROW_SPACE, percent
 
 ATTACKS = {
-    "majority": "Always guesses by the shares of the classes: what anybody can do without looking.",
+    "majority": "Guesses by the shares of the classes, without looking at the release.",
     "logistic_regression": "A linear model, on the record and, for signals, on its spectrum.",
     "nearest_neighbours": "Looks up the most similar released training records and takes their commonest class.",
     "gradient_boosting": "Many small decision trees, each correcting those before it.",
     "network": "The published method's own probing attack: a medium-sized neural network, retrained on releases.",
     "large_network": "A neural network several times larger.",
-    "pool_lookup": "Remembers, donor by donor, which class the replaced records were of.",
+    "pool_lookup": "Remembers for every donor which class the replaced records had.",
     "exact_bayes": "Computes the odds from the replacement probabilities themselves; no training can do better on average.",
     "exact": "The best possible rule from donor to class, computed from the replacement probabilities.",
 }
@@ -40,7 +40,7 @@ DEMANDS = {
 }
 
 FORBIDDEN = {
-    "none": "nobody: a record may be replaced by itself or by another record of the same person",
+    "none": "no restriction: a record may be replaced by itself or by another record of the same person",
     "self": "itself: a record is never replaced by itself",
     "same_person": "its own person: a record is never replaced by one of the same person",
 }

@@ -49,7 +49,8 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     def on_attack(work: str, epoch: Epoch) -> None:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
-    findings = run_audit(subject, named_attacks(config), config.thresholds, config.depth, rng_for, on_attack, replay)
+    attacks, thresholds = named_attacks(config), config.thresholds
+    findings = run_audit(subject, attacks, thresholds, config.depth, rng_for, on_attack=on_attack, replay=replay)
     context = dataclasses.replace(
         context_of(subject, config, io.key.dataset, str(io.key.method), digest(io.inputs["protected"])),
         classes=_shown_classes(subject, features, attributes),

@@ -43,7 +43,7 @@ class Bundles:
 
     def series(self, name: str, style: str) -> Series:
         """For a figure of accuracy over records."""
-        return Series(name, [one.records for one in self.sizes], [one.accuracy for one in self.sizes], self.guess, style)
+        return Series(name, [one.records for one in self.sizes], [one.accuracy for one in self.sizes], self.guess, style=style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def find_bundles(subject: Subject, sizes: Sequence[int], rng_for: Callable[..., 
             joint = subject.substitution.train_law.joint[attribute.name]
             evidence = _evidence_of_donors(donor_log_likelihood(joint, len(subject.train)), draws)
         rng = rng_for("linkage", "bundles", attribute.name)
-        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes, rng))
+        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes=sizes, rng=rng))
     return tuple(found)
 
 
@@ -102,6 +102,7 @@ def _bundles_of(
     classes: IntArray,
     prior: DoubleArray,
     evidence: Evidence,
+    *,
     sizes: Sequence[int],
     rng: np.random.Generator,
 ) -> Bundles:

@@ -212,7 +212,7 @@ def _section(linkage: Linkage | None) -> Iterator[Block]:
     numbers = [one.draws for one in draws]
     series = (
         Series("record", numbers, [one.record for one in draws], linkage.chance),
-        Series("person", numbers, [one.person for one in draws], linkage.person_chance, "general"),
+        Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general"),
     )
     figure = Curve(
         name="repeated_draws",

@@ -177,7 +177,7 @@ def _true_positive_rate(scores: DoubleArray, is_member: BoolArray) -> float:
 
 def _checks(membership: Membership, thresholds: Thresholds) -> Iterator[Check]:
     limit, auc = thresholds.membership_auc_at_most, membership.auc
-    sentence = f"training records are told from others with AUC {with_interval(auc)}, at most {limit.value:.1%} allowed"
+    sentence = f"training records are recognised with AUC {with_interval(auc)}, at most {limit.value:.1%} allowed"
     passed = auc.low <= limit.value
     yield Check.of("membership_auc_at_most", limit, "membership", found=auc.value, passed=passed, sentence=sentence)
 

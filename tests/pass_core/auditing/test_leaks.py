@@ -61,7 +61,15 @@ def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float
 
 
 def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = THRESHOLDS) -> AuditFindings:
-    return run_audit(subject, ATTACKS, thresholds, DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None, replay)
+    return run_audit(
+        subject,
+        ATTACKS,
+        thresholds,
+        DEPTH,
+        lambda *labels: stream(2, *labels),
+        on_attack=lambda _work, _epoch: None,
+        replay=replay,
+    )
 
 
 def _failed(findings: AuditFindings) -> set[tuple[str, str]]:
