@@ -166,7 +166,7 @@ def test_replayed_draws_fail_unless_the_release_says_so() -> None:
     for secret, expected in ((True, "fail"), (False, "pass")):
         findings = _audit(subject, Replay(64, 4096, replayed=True, claimed_secret=secret), lenient)
         assert findings.verdict == expected
-        assert any("can be made again" in check.sentence for check in findings.checks)
+        assert any("can be repeated" in check.sentence for check in findings.checks)
 
 
 def test_lost_utility_fails() -> None:
