@@ -107,12 +107,12 @@ def _information_checks(
 def _suspicions(row: AttributeFindings, elsewhere: Sequence[Comparison]) -> Iterator[_Suspicion]:
     if row.exact is None:
         # Without P(x'|x), an attack's real gain in predicting classes is a lower end of the information.
-        for found in row.attacks:
-            yield _Suspicion(row.name, found.log_loss_gain.value, found.gain_p_value, f"the class shares, by attack {found.name}")
+        for tried in row.attacks:
+            yield _Suspicion(row.name, tried.log_loss_gain.value, tried.gain_p_value, f"the class shares, by attack {tried.name}")
         return
     for one in (*comparisons_of(row), *(one for one in elsewhere if one.attribute == row.name)):
-        told = one.information
-        yield _Suspicion(one.about, told.excess, told.p_value, f"its null over {told.units} {told.unit}s")
+        found = one.information
+        yield _Suspicion(one.about, found.excess, found.p_value, f"its null over {found.units} {found.unit}s")
 
 
 def comparisons_of(row: AttributeFindings) -> Iterator[Comparison]:

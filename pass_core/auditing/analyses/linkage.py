@@ -96,7 +96,7 @@ class _Gallery:
 
 
 def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.random.Generator]) -> Linkage:
-    """Originals found again by one release, by several, and what several releases of one person tell together."""
+    """Originals found by one release and by several; and what several releases of one person reveal together."""
     gallery = _Gallery.drawn(subject.test, depth.gallery, rng_for("linkage", "gallery"))
     if subject.substitution is None:
         releases = (subject.released_test, *subject.repeated_test)
