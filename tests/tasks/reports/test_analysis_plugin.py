@@ -1,5 +1,6 @@
 """An analysis of the audit is one file: its finding, check, words and figure appear wherever an audit does."""
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from pass_core.auditing import analyses
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.errors import AuditError
-from tasks.audits.document import read_audit, schema
+from tasks.audits.document import amended, read_audit, schema
 from tasks.config import Config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
@@ -112,3 +113,10 @@ def test_a_key_that_is_taken_is_refused(key: str, tmp_path: Path, monkeypatch: p
     _add(tmp_path, monkeypatch, key)
     with pytest.raises(AuditError, match=f"'{key}'"):
         every_analysis()
+
+
+def test_a_key_of_the_context_is_refused(tiny_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = read_audit(Layout(tiny_root).artefact("audit", KEY))
+    _add(tmp_path, monkeypatch, "dataset")
+    with pytest.raises(AuditError, match="found dataset"):
+        amended(dataclasses.replace(audit, analyses={one.key: None for one in every_analysis()}))
