@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pass_core.auditing.exact_attacker import exact_findings, pass_exactly
+from pass_core.auditing.exact_attacker import Audited, exact_findings, pass_exactly
 from pass_core.auditing.side_information import find_conditional
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
 from pass_core.auditing.thresholds import Depth
@@ -77,9 +77,10 @@ def exactly(subject: Subject, attacked: tuple[Attacked, ...]) -> None:
     channel = substitution.channel("train", np.arange(len(train)))
     channel_law(channel, train.features, train.labels, ATTRIBUTES, rng=rng_for("law again"))
     passed = pass_exactly(subject, substitution, DEPTH, rng_for)
+    audited = Audited(subject=subject, depth=DEPTH, rng_for=rng_for, attacked=attacked, passed=passed)
     for one in attacked:
-        exact_findings(subject, substitution, passed, one, DEPTH, rng_for)
-        find_conditional(subject, passed, one, DEPTH, rng_for)
+        exact_findings(audited, one)
+        find_conditional(audited, one)
 
 
 def attack(subject: Subject, names: tuple[str, ...] | None = None) -> tuple[Attacked, ...]:

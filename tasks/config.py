@@ -181,7 +181,7 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
         known = discovery.available(pass_core.attacks)
         if raw["audit"].setdefault("attacks", dict.fromkeys(known)) in ({}, None):
             problems.append(f"audit.attacks: expected a table with at least one of {', '.join(known)}, found none")
-        attacks = _named_sections(raw["audit"], "attacks", pass_core.attacks, problems, imported, "audit.")
+        attacks = _named_sections(raw["audit"], "attacks", pass_core.attacks, problems, imported=imported, parent="audit.")
         _complete_limits(raw["audit"].get("thresholds"))
         audit = create_model(
             "audit",
@@ -194,9 +194,9 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
     types: dict[str, Any] = {
         "train": (train, train()),
         "audit": (audit, ...),
-        "dataset": (_named_sections(raw, "dataset", tasks.datasets, problems, imported), ...),
-        "extractor": (_named_sections(raw, "extractor", tasks.extractors, problems, imported), ...),
-        "method": (_named_sections(raw, "method", pass_core.methods, problems, imported), ...),
+        "dataset": (_named_sections(raw, "dataset", tasks.datasets, problems, imported=imported), ...),
+        "extractor": (_named_sections(raw, "extractor", tasks.extractors, problems, imported=imported), ...),
+        "method": (_named_sections(raw, "method", pass_core.methods, problems, imported=imported), ...),
     }
     fields: dict[str, Any] = {}
     for part in dataclasses.fields(Config):
@@ -206,7 +206,7 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
 
 
 def _named_sections(
-    raw: dict[str, Any], key: str, package: ModuleType, problems: list[str], imported: bool, parent: str = ""
+    raw: dict[str, Any], key: str, package: ModuleType, problems: list[str], *, imported: bool, parent: str = ""
 ) -> Any:
     """A model with one field per named section, typed by the entry of that name, or of the one its `reader` names."""
     raw[key] = raw.get(key) or {}

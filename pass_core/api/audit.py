@@ -144,7 +144,7 @@ def audit(
         if verbose and epoch.number == epoch.total:
             print(work)  # noqa: T201 (asked for by verbose)
 
-    findings = run_audit(subject, named, limits, effort, rng_for, on_attack, replay)
+    findings = run_audit(subject, named, limits, effort, rng_for, on_attack=on_attack, replay=replay)
     people = np.concatenate([part.persons for part in splits.values()]).tolist()
     classes = {
         a.name: shown_classes(a.classes, np.concatenate([s.records.labels[a.name] for s in splits.values()]), people)
@@ -209,4 +209,5 @@ def _replay(protector: Protector, test: Labelled, subject: Subject, *, claimed_s
     channel = subject.substitution.channel("test", np.arange(len(test.ids)))
     rows, probabilities = next(channel.blocks(test.records.features))
     ids, drawn = test.ids[rows].tolist(), subject.substitution.drawn[rows]
-    return find_replay(probabilities, ids, drawn, [protector.scope_], claimed_secret, [max(0, protector.seed)])
+    seeds = [max(0, protector.seed)]
+    return find_replay(probabilities, ids, drawn, [protector.scope_], claimed_secret=claimed_secret, more_seeds=seeds)

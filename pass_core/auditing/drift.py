@@ -1,14 +1,14 @@
-"""Whether new records, whose classes nobody knows, are like those that a labelled audit was made of.
+"""Whether new records without labels resemble the records of a labelled audit.
 
-Four figures, each beside what chance gives: whether records can be told apart by their features, how much sharper or wider the
-rows of P(x'|x) have become, how far donors' exposure has moved, and whether the donors drawn are those that P(x'|x) asks for.
-Chance is found by dealing records out anew between the two sides, by whole persons where there are enough of them: a few new
-people always differ from other people, and that is no drift. Records of either side depend on each other within a person.
+Four figures, each beside what chance gives: whether features separate new from audited records, how much sharper or wider the
+rows of P(x'|x) have become, how far donors' exposure has moved, and whether the donors are drawn as P(x'|x) requires. Chance is
+measured by permuting records between the two sides, by whole persons where there are enough of them: a few new people always
+differ from other people, and that is no drift. Records of either side depend on each other within a person.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ class Side:
     persons: IntArray  # (n,)
     blocks: IntArray  # (n,) records with one number depend on each other
     channel: Callable[[IntArray], Channel] | None  # P(x'|x) of these rows; None for methods without a pool
+    _: KW_ONLY
     drawn: IntArray | None = None  # (n,) donors that were drawn for them, where any were
 
     def sampled(self, rng: np.random.Generator) -> "Side":
@@ -50,13 +51,13 @@ class Side:
             self.persons[rows],
             self.blocks[rows],
             None if channel is None else lambda chosen: channel(rows[chosen]),
-            None if drawn is None else drawn[rows],
+            drawn=None if drawn is None else drawn[rows],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Deals:
-    """Which records are new: truly, first, and in deals that chance might as well have made."""
+    """Which records are new: the true assignment first, then random ones."""
 
     unit: str
     units: int
@@ -65,14 +66,14 @@ class _Deals:
 
     @classmethod
     def of(cls, reference: Side, new: Side, permutations: int, rng: np.random.Generator) -> "_Deals":
-        """Over persons; over recordings or records where there are too few, or where one side alone tells who is who."""
+        """Over persons; over recordings or records where there are too few, or where only one side has persons."""
         groupings = {
             "person": (reference.persons, new.persons),
             "recording": (reference.blocks, new.blocks),
             "record": (np.arange(len(reference.features)), np.arange(len(new.features))),
         }
         for unit, sides in groupings.items():
-            # Somebody who is on both sides counts as two units, one on each.
+            # A person who is on both sides counts as two units, one on each.
             numbers = [np.unique(side, return_inverse=True)[1] for side in sides]
             counts = [int(side.max()) + 1 for side in numbers]
             possible = math.comb(sum(counts), counts[1])
@@ -84,17 +85,17 @@ class _Deals:
         return cls(unit, sum(counts), possible, dealt[:, np.concatenate([numbers[0], counts[0] + numbers[1]])])
 
     def drift(self, name: str, figures: DoubleArray) -> Drift:
-        """The true deal's figure beside those of the others."""
-        told = compared(figures)
-        # No test over so few deals can be surer than one in all of them.
-        return _described(name, told, max(told.p_value, 1 / self.possible), self.unit, self.units)
+        """The figure of the true assignment beside those of the random ones."""
+        null = compared(figures)
+        # No test can be surer than one in the number of possible permutations.
+        return _described(name, null, max(null.p_value, 1 / self.possible), self.unit, self.units)
 
 
 def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:
     """Every figure that can be computed; those of donors need a pool, that of draws needs draws.
 
     Args:
-        reference: records that are no donors themselves, such as the hold-out: a donor may meet itself, which nobody new can.
+        reference: records that are no donors, such as the hold-out: a donor can be replaced by itself, a new record cannot.
     """
     for side, which in ((reference, "audited"), (new, "new")):
         if len(side.features) < FEWEST_RECORDS:
@@ -114,20 +115,20 @@ def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[
     found.append(deals.drift("entropy_drift_at_most", _entropy_distances(p, deals.is_new)))
     found.append(deals.drift("exposure_drift_at_most", _exposure_distances(p, deals.is_new)))
     if new.drawn is not None:
-        told = compared(_usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage")))
-        found.append(_described("usage_drift_at_most", told, told.p_value, "record", len(new.drawn)))
+        null = compared(_usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage")))
+        found.append(_described("usage_drift_at_most", null, null.p_value, "record", len(new.drawn)))
     return tuple(found)
 
 
-def _described(name: str, told: NullComparison, p_value: float, unit: str, units: int) -> Drift:
+def _described(name: str, null: NullComparison, p_value: float, unit: str, units: int) -> Drift:
     return Drift(
-        name=name, found=told.found, null_mean=told.mean, null_deviation=told.deviation,
-        p_value=p_value, excess=told.excess, unit=unit, units=units,
+        name=name, found=null.found, null_mean=null.mean, null_deviation=null.deviation,
+        p_value=p_value, excess=null.excess, unit=unit, units=units,
     )  # fmt: skip
 
 
 def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
-    """(deals,) AUC of telling the sides apart by which one a record is more alike, itself left out.
+    """(deals,) AUC of separating the sides by which one a record resembles more, itself left out.
 
     Alike is a Gaussian of the distance, which sees differences of any form; its width is the usual distance of two records.
     """
@@ -174,7 +175,7 @@ def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
 
 
 def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.Generator) -> DoubleArray:
-    """(draws + 1,) total variation between how often donors were drawn and what P(x'|x) asks for; then of fresh draws."""
+    """(draws + 1,) total variation between how often donors were drawn and what P(x'|x) requires; then of fresh draws."""
     words = uniform_words(rng, draws * len(p)).reshape(draws, len(p))
     every = np.concatenate([drawn[None], inverse_cdf(p, words)])
     expected = p.mean(axis=0, dtype=np.float64)
@@ -184,10 +185,10 @@ def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.
 
 
 SENTENCES = {
-    "feature_drift_at_most": "features tell new records from the audited ones with AUC {found:.3f}, chance gives {mean:.3f}",
+    "feature_drift_at_most": "features separate new records from the audited ones with AUC {found:.3f}, chance gives {mean:.3f}",
     "entropy_drift_at_most": "new rows of P(x'|x) are {found:.3f} nats sharper or wider, chance gives {mean:.3f}",
     "exposure_drift_at_most": "{found:.1%} of the releases show other donors than in the audit, chance gives {mean:.1%}",
-    "usage_drift_at_most": "{found:.1%} of the draws show other donors than P(x'|x) asks for, chance gives {mean:.1%}",
+    "usage_drift_at_most": "{found:.1%} of the draws show other donors than P(x'|x) requires, chance gives {mean:.1%}",
 }
 
 

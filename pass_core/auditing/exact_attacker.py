@@ -28,7 +28,7 @@ from pass_core.statistics.null_distribution import (
 MOST_COMBINATIONS = 256  # of a private and a known class: what an attacker who knows an attribute is computed for
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactPass:
     """The result of two passes through the channel: over the training records, then over the test records."""
 
@@ -91,7 +91,7 @@ def pass_exactly(subject: Subject, substitution: Substitution, depth: Depth, rng
         code = subject.labels("test", known) * n_classes + subject.labels("test", private)
         known_hits[private, known] = law.readouts[f"rule {private} knowing {known}"][records, code]
     sums, rows = _null_sums(subject, substitution, depth, rng_for)
-    return ExactPass(law, hits, known_hits, sums, rows)
+    return ExactPass(law=law, hits=hits, known_hits=known_hits, sums=sums, rows=rows)
 
 
 def _known_rules(subject: Subject, substitution: Substitution) -> dict[tuple[str, str], DoubleArray]:

@@ -22,10 +22,10 @@ from pass_core.training.epochs import Epoch
 NOT_PROMISED = (
     "Attribute suppression: not differential privacy, and not by itself anonymous data.",
     "The figures hold for one released draw per record, for the attributes named here, and for the attackers listed.",
-    "Several records known to be one person's tell more (see linkage). Attributes that were not named were not looked at.",
-    "Where a pool is used, every released record is a real donor's: the donors are shown, and need to have agreed.",
+    "Several records known to be one person's reveal more (see linkage). Attributes that are not named were not analysed.",
+    "Where a pool is used, every released record is a real donor's: the donors are shown, and must have agreed.",
     "The certificate bounds what one release changes in an attacker's inference, on average over draws.",
-    "It is not local differential privacy of the release, needs an attacker without side information, and rests on a sample.",
+    "It is not local differential privacy, assumes an attacker without side information, and is estimated on a sample.",
     "Timing and sizes of files are not covered. A pass means that these attacks failed, not that none can succeed.",
 )
 
@@ -36,6 +36,7 @@ def run_audit(
     thresholds: Thresholds,
     depth: Depth,
     rng_for: RngFor,
+    *,
     on_attack: OnAttack,
     replay: Replay | None = None,
 ) -> AuditFindings:

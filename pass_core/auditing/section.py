@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from pass_core.statistics.intervals import Estimate
 
@@ -48,6 +48,7 @@ class Series:
     numbers: Sequence[int]
     accuracies: Sequence[Estimate]
     guess: float
+    _: KW_ONLY
     style: str = "private"  # the role whose colour it has
 
 

@@ -1,16 +1,16 @@
-"""How thorough an audit is, and what its verdict demands."""
+"""How thorough an audit is, and the limits of its verdict."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from pass_core.errors import ConfigError
 
-# Limits of records without labels; the others are of records whose classes are known.
+# Limits for records without labels; the others are for records whose classes are known.
 DRIFTS = ("feature_drift_at_most", "entropy_drift_at_most", "exposure_drift_at_most", "usage_drift_at_most")
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number that a figure must keep to, and why it is this number."""
+    """A limit for a figure, and why it has this value."""
 
     value: float
     reason: str
@@ -22,14 +22,14 @@ class Limit:
             raise ConfigError("reason: expected a sentence for the report's readers, found none")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What the verdict demands. Intervals must lie on the right side of a limit with their far end."""
+    """The limits of the verdict. The far end of an interval must be within its limit."""
 
     private_nag_at_most: Limit = Limit(
         0.15,
         "An attacker keeps at most about a seventh of the advantage, whatever the attack: the far end of the 95 % interval "
-        "counts. Smaller leaks are found by information. A hundred test recordings cannot show a smaller limit; lower it with "
+        "counts. Information finds smaller leaks. A hundred test recordings cannot show a smaller limit; lower it with "
         "more.",
     )
     useful_nag_at_least: Limit = Limit(
@@ -37,27 +37,27 @@ class Thresholds:
     )
     information_excess_at_most: Limit = Limit(
         0.00002,
-        "Nats above what chance gives on as many records: ten thousand records of one person then tell at most 0.2 nats "
-        "together. Accuracy cannot see leaks this small; information can.",
+        "Nats above what chance gives on as many records. Ten thousand records of one person then reveal at most 0.2 nats "
+        "together. Accuracy does not show leaks this small; information does.",
     )
     significance: Limit = Limit(
-        0.01, "A private release is called leaking by chance once in a hundred audits, over all comparisons together."
+        0.01, "A release that leaks nothing fails by chance in one of a hundred audits, over all comparisons together."
     )
     membership_auc_at_most: Limit = Limit(
-        0.60, "Telling training records from others is close to a coin toss (0.5); failed when the whole interval lies above."
+        0.60, "Recognising training records is close to a coin toss (0.5). Fails when the whole interval is above the limit."
     )
     reidentified_at_most: Limit = Limit(
         1.0,
-        "Shown, not judged: substitution hides attributes, not that a record went in. Lower it where a release must not be "
-        "traced to its original; failed when the whole interval lies above.",
+        "Shown, not judged: substitution hides attributes, not that a record was part of the data. Lower it where a release "
+        "must not be traced to its original. Fails when the whole interval is above the limit.",
     )
     replayed_seeds_at_most: Limit = Limit(
-        0.0, "Whoever can make the draws again undoes the protection. Experiments that say so themselves are let pass."
+        0.0, "An attacker who repeats the draws undoes the protection. Experiments that declare their seed pass."
     )
     feature_drift_at_most: Limit = Limit(
         0.10,
-        "Records without labels are told from the audited ones by their features at most 0.1 of AUC better than chance: what the "
-        "labelled audit found then still speaks of them.",
+        "Features separate records without labels from the audited ones by at most 0.1 of AUC above chance: then the findings "
+        "of the labelled audit still apply to them.",
     )
     entropy_drift_at_most: Limit = Limit(
         0.25,
@@ -67,35 +67,28 @@ class Thresholds:
         0.10, "Above chance, at most one release in ten shows another donor than it would have among the audited records."
     )
     usage_drift_at_most: Limit = Limit(
-        0.02, "The donors drawn are those that P(x'|x) asks for, up to chance; a fiftieth more is a fault in the draws."
+        0.02, "The donors are drawn as P(x'|x) requires, up to chance; a fiftieth more is a fault in the draws."
     )
 
     def __post_init__(self) -> None:
-        for name in (
-            "private_nag_at_most",
-            "useful_nag_at_least",
-            "membership_auc_at_most",
-            "reidentified_at_most",
-            "significance",
-            "feature_drift_at_most",
-            "exposure_drift_at_most",
-            "usage_drift_at_most",
-        ):
-            if getattr(self, name).value > 1:
-                raise ConfigError(f"{name}: expected between 0 and 1, found {getattr(self, name).value}")
+        not_shares = ("information_excess_at_most", "replayed_seeds_at_most", "entropy_drift_at_most")
+        for field in fields(self):
+            value = getattr(self, field.name).value
+            if value > 1 and field.name not in not_shares:
+                raise ConfigError(f"{field.name}: expected between 0 and 1, found {value}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
     """How much is tried."""
 
-    fresh_draws: int = 8  # releases of the training records that attackers learn from, another one each epoch
+    fresh_draws: int = 8  # releases of the training records that attackers learn from, another one in each epoch
     permutations: int = 200  # of the private classes, for the null of I(X';S)
     bundles: tuple[int, ...] = (1, 5, 10, 50, 100, 300)  # records known to be one person's
     draws: tuple[int, ...] = (1, 2, 5, 10, 20)  # releases of one record
     gallery: int = 2000  # originals among which a released record is sought
-    subgroup_records: int = 100  # smaller subgroups are not looked at
-    null_records: int = 20_000  # at most, where classes are dealt out over records one by one
+    subgroup_records: int = 100  # smaller subgroups are not analysed
+    null_records: int = 20_000  # at most, where classes are permuted over single records
 
     def __post_init__(self) -> None:
         for name in ("fresh_draws", "permutations", "gallery", "subgroup_records", "null_records"):

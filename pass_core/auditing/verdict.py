@@ -37,7 +37,7 @@ def judge(attributes: Sequence[AttributeFindings], found: Mapping[str, Any], thr
 def _nag_checks(row: AttributeFindings, thresholds: Thresholds) -> Iterator[Check]:
     if row.role == "useful":
         limit, low = thresholds.useful_nag_at_least, row.nag.low
-        sentence = f"useful attribute {row.name}: NAG {with_interval(row.nag)}, at least {limit.value:.1%} demanded"
+        sentence = f"useful attribute {row.name}: NAG {with_interval(row.nag)}, at least {limit.value:.1%} required"
         passed = low >= limit.value
         yield Check.of("useful_nag_at_least", limit, row.name, found=low, passed=passed, sentence=sentence, attribute=row.name)
     if row.role == "private":
@@ -60,7 +60,7 @@ def _private_figures(row: AttributeFindings) -> Iterator[tuple[str, float, str, 
     yield row.name, figures[worst].high, f": NAG {with_interval(figures[worst])} under {worst}", ""
     for side in row.side_information:
         if side.released and side.nag is not None:
-            words = f" from the release and column {side.known}, which left with it: NAG {with_interval(side.nag)}"
+            words = f" from the release and the published column {side.known}: NAG {with_interval(side.nag)}"
             yield f"{row.name}, with column {side.known}", side.nag.high, words, ""
     in_subgroups = [
         (nag, who, subgroup)
@@ -74,7 +74,7 @@ def _private_figures(row: AttributeFindings) -> Iterator[tuple[str, float, str, 
             f" among {subgroup.records} records of one class of {subgroup.attribute}, the worst subgroup: "
             f"NAG {with_interval(nag)} under {who}"
         )
-        yield f"{row.name} in a subgroup of {subgroup.attribute}", nag.low, words, ", by the near end"
+        yield f"{row.name} in a subgroup of {subgroup.attribute}", nag.low, words, " for the lower end"
 
 
 def _information_checks(
@@ -95,7 +95,7 @@ def _information_checks(
         worst = min(found, key=lambda one: (not leaks(one), one.p_value))  # the surest leak, or else the least likely figure
         chance = "more than chance" if worst.p_value * number <= significance.value else "no more than chance"
         sentence = (
-            f"private attribute {worst.about}: the release tells {worst.excess:.5f} nats above {worst.compared}, {chance} "
+            f"private attribute {worst.about}: the release reveals {worst.excess:.5f} nats above {worst.compared}, {chance} "
             f"(p {worst.p_value:.2g}, {number} comparisons); at most {limit.value:g} nats allowed"
         )
         yield Check.of(
@@ -107,12 +107,12 @@ def _information_checks(
 def _suspicions(row: AttributeFindings, elsewhere: Sequence[Comparison]) -> Iterator[_Suspicion]:
     if row.exact is None:
         # Without P(x'|x), an attack's real gain in predicting classes is a lower end of the information.
-        for found in row.attacks:
-            yield _Suspicion(row.name, found.log_loss_gain.value, found.gain_p_value, f"the class shares, by attack {found.name}")
+        for tried in row.attacks:
+            yield _Suspicion(row.name, tried.log_loss_gain.value, tried.gain_p_value, f"the class shares, by attack {tried.name}")
         return
     for one in (*comparisons_of(row), *(one for one in elsewhere if one.attribute == row.name)):
-        told = one.information
-        yield _Suspicion(one.about, told.excess, told.p_value, f"its null over {told.units} {told.unit}s")
+        found = one.information
+        yield _Suspicion(one.about, found.excess, found.p_value, f"its null over {found.units} {found.unit}s")
 
 
 def comparisons_of(row: AttributeFindings) -> Iterator[Comparison]:

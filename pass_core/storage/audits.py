@@ -15,7 +15,7 @@ from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
 from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.channel.pool import Forbidden
-from pass_core.errors import DataError
+from pass_core.errors import AuditError, DataError
 from pass_core.storage.files import read_json, rounded
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -72,7 +72,10 @@ def amended(audit: Audit, **changes: Any) -> dict[str, Any]:
     """An audit as it is written, with some fields replaced; the findings of analyses are at the top level."""
     fields: dict[str, Any] = {}
     for name, value in {**_fields(audit), **changes}.items():
-        fields |= value if name == "analyses" else {name: value}
+        added = value if name == "analyses" else {name: value}
+        if taken := sorted(fields.keys() & added.keys()):
+            raise AuditError(f"analyses: expected keys that audit.json does not use yet, found {', '.join(taken)}; rename them")
+        fields |= added
     plain: dict[str, Any] = rounded(_plain(fields))
     return plain
 

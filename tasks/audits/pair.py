@@ -46,7 +46,7 @@ def audit_pair(
         return stream(seed, "audit", "pair", *labels)
 
     attacks = named_attacks(config)
-    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack)
+    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack=on_attack)
     if columns.person is None:  # then strangers cannot be identified
         findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     released = [digest(path) for path in protected]

@@ -80,7 +80,7 @@ def side_of(
         persons.astype(np.int64),
         table.blocks[rows],
         None if protector.fitted.channel is None else lambda chosen: channel_of(protector, table, rows[chosen], forbid),
-        drawn,
+        drawn=drawn,
     )
 
 

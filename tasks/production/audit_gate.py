@@ -52,7 +52,7 @@ class AuditGate:
                 return self._by_champion(sample, protector, job)
             subject = _subject(sample, protector, job, self.config.depth.fresh_draws, self._rng("split"))
             attacks, thresholds, depth = named_attacks(self.config), self.config.thresholds, self.config.depth
-            findings = run_audit(subject, attacks, thresholds, depth, self._rng, lambda _work, _epoch: None)
+            findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
@@ -78,7 +78,7 @@ class AuditGate:
                 sample.persons,
                 sample.persons,
                 lambda rows: _channel(protector, sample.units[rows], job),
-                sample.donors,
+                drawn=sample.donors,
             ),
             config=self.config,
             rng_for=self._rng,

@@ -49,14 +49,6 @@ class Compared:
         return next((row for row in self.audit.attributes if row.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean and sample standard deviation over audits of one data set and method."""
-
-    mean: float
-    deviation: float
-
-
 def write_comparison(audits: Sequence[Path], page: Path) -> None:
     """Reads the audits and writes the page that sets them side by side."""
     if not audits:
@@ -134,14 +126,13 @@ def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compare
     for method, group in repeated.items():
         both = [one for one in group if one.of_role("private") and one.of_role("useful")]
         if len(both) > 1:
-            x = _spread([max(one.of_role("private")) for one in both])
-            y = _spread([statistics.fmean(one.of_role("useful")) for one in both])
-            spread = (x.deviation, y.deviation)
-            trials.append(scatter.Trial(name=f"mean of {method}", private=x.mean, useful=y.mean, spread=spread))
+            x, beside = _spread([max(one.of_role("private")) for one in both])
+            y, above = _spread([statistics.fmean(one.of_role("useful")) for one in both])
+            trials.append(scatter.Trial(name=f"mean of {method}", private=x, useful=y, spread=(beside, above)))
     return trials
 
 
-def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple[str, Spread]]:
+def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple[str, tuple[float, float]]]:
     """mNAG and NAG per attribute over audits of one method."""
     found: list[tuple[str, list[float]]] = [("mNAG", [one.audit.mnag.value for one in group])]
     for attribute in attributes:
@@ -152,8 +143,9 @@ def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple
     return [(name, _spread(values)) for name, values in found if len(values) > 1]
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(statistics.fmean(values), statistics.stdev(values))
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation."""
+    return statistics.fmean(values), statistics.stdev(values)
 
 
 def _linkage(members: Sequence[Compared]) -> Markup | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pass_core.auditing.section import Series
-from tasks.reports.svg import SHAPES, WIDTH, Scale, figure, line, marker, path, percent, text
+from tasks.reports.svg import SHAPES, WIDTH, LogScale, Scale, figure, line, marker, path, percent, text
 
 HEIGHT = 190.0
 
@@ -12,7 +12,7 @@ def growth(series: Sequence[Series], unit: str, label: str) -> str:
     """Accuracy against a number of things, with bands of 95 %; dashed: guessing."""
     numbers = sorted({number for one in series for number in one.numbers})
     right = WIDTH - 62 - 6 * max(len(one.name) for one in series)
-    x = Scale(numbers[0], max(numbers[-1], numbers[0] + 1), 44.0, right, logarithmic=True)
+    x = LogScale(numbers[0], max(numbers[-1], numbers[0] + 1), 44.0, right)
     y = Scale(0.0, 1.0, HEIGHT, 12.0)
     parts = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -41,7 +41,7 @@ def _series(one: Series, x: Scale, y: Scale, name_y: float, *, banded: bool) -> 
     ]
     for (number, accuracy), (px, py) in zip(points, middle, strict=True):
         tip = f"{one.name}, {number}: {percent(accuracy.value)} ({percent(accuracy.low)} to {percent(accuracy.high)})"
-        parts.append(marker(SHAPES[one.style], px, py, f"f-{one.style}", tip, 4))
+        parts.append(marker(SHAPES[one.style], px, py, f"f-{one.style}", tip, reach=4))
     return [*parts, text(x.end + 8, name_y, percent(points[-1][1].value), f"strong f-{one.style}", note=one.name)]
 
 
@@ -55,7 +55,7 @@ def _apart(numbers: Sequence[int], x: Scale) -> list[int]:
 
 
 def _spread(places: Sequence[float], gap: float = 15.0) -> list[float]:
-    """Places of labels, pushed apart where they would lie on each other, and up where they would leave the figure."""
+    """Places of labels, pushed apart where they would overlap, and up where they would leave the figure."""
     order = sorted(range(len(places)), key=lambda k: places[k])
     moved = list(places)
     for before, k in zip([None, *order], order, strict=False):
@@ -68,7 +68,7 @@ def _spread(places: Sequence[float], gap: float = 15.0) -> list[float]:
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> str:
-    """Loss terms over epochs, each on its own scale: their levels cannot be compared, their course can."""
+    """Loss terms over epochs, each on its own scale: their courses can be compared, their levels cannot."""
     epochs, names = curves["epoch"], [name for name in curves if name != "epoch"]
     columns, height, gap = 2, 64.0, 40.0
     panel = (WIDTH - 100) / columns

@@ -61,7 +61,7 @@ def _numbered(
         for j, share in enumerate(row):
             x, y = left + j * cell, top + i * height
             tip = f"{classes[i]} → {classes[j]}: {percent(share)}"
-            parts.append(rect(x, y, cell - 1.5, height - 1.5, "heat", tip, 0.05 + 0.95 * share / largest))
+            parts.append(rect(x, y, cell - 1.5, height - 1.5, "heat", tip=tip, opacity=0.05 + 0.95 * share / largest))
             style = "small on-heat" if share / largest > 0.6 else "small"
             parts.append(text(x + cell / 2, y + height / 2 + 4, f"{100 * share:.0f}", style, "middle"))
     return parts
@@ -89,12 +89,14 @@ def bars_figure(bars: Bars) -> str:
     """Counts by name, the first in grey."""
     top, height, step = 18.0, 150.0, (WIDTH - 12) / len(bars.bars)
     tallest = max(count for _, count in bars.bars) or 1
+    stride = 1 + int(6.3 * max(len(name) for name, _ in bars.bars) / step)  # names must not overlap
     parts = []
     for k, (name, count) in enumerate(bars.bars):
         x, reach = 6 + k * step, height * count / tallest
         parts.append(rect(x + 2, top + height - reach, step - 4, reach, "f-before" if k == 0 else "f-useful"))
         parts.append(text(x + step / 2, top + height - reach - 5, f"{count}", "small", "middle"))
-        parts.append(text(x + step / 2, top + height + 15, name, "small dim", "middle"))
+        if k % stride == 0:
+            parts.append(text(x + step / 2, top + height + 15, name, "small dim", "middle"))
     parts.append(line(6, top + height, WIDTH - 6, top + height))
     parts.append(text(WIDTH / 2, top + height + 33, bars.unit, "small dim", "middle"))
     spoken = ", ".join(f"{name}: {count}" for name, count in bars.bars)

@@ -77,7 +77,7 @@ def _row(row: Row, scale: Scale, top: float) -> list[str]:
         limit = row.zone[1] if row.zone[0] == 0 else row.zone[0]
         parts.append(line(scale(limit), middle - 9, scale(limit), middle + 9, "limit"))
     parts.append(line(scale(0), middle, scale(1), middle, "grid"))
-    parts += [marker(SHAPES[row.role], scale(value), middle, f"ring s-{row.role}", tip, 3.5) for value, tip in row.rings]
+    parts += [marker(SHAPES[row.role], scale(value), middle, f"ring s-{row.role}", tip, reach=3.5) for value, tip in row.rings]
     parts += [
         path([(scale(value), middle - 7), (scale(value), middle + 7)], f"s-{colour} whisker", tip) for value, tip in row.marks
     ]

@@ -2,7 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from markupsafe import Markup
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.analyses.donor_exposure import half_of_releases
 from pass_core.auditing.findings import Comparison
-from pass_core.auditing.section import Bars, Block, Card, Curve, Facts, Figure, Part, Table
+from pass_core.auditing.section import Bars, Block, Curve, Figure, Part, Table
 from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
@@ -45,7 +46,7 @@ def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[s
         model=describe_model(inputs["model"]) if "model" in inputs else None,
         provenance=provenance,
         validity=wording.validity(audit, provenance),
-        named_class=_namer(audit),
+        named_class=partial(wording.class_name, audit),
     )  # fmt: skip
     (folder / PAGE).write_text(page)
     return len(drawn)
@@ -149,8 +150,7 @@ def environment() -> Environment:
         "as_dict": dataclasses.asdict,
         "as_table": _as_table,
     }
-    for name, kind in (("table", Table), ("part", Part), ("card", Card), ("facts", Facts), ("curve", Curve)):
-        made.tests[name] = _is_a(kind)
+    made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section
     made.globals |= {
         "words": wording,
         "maps": heatmaps,
@@ -159,10 +159,6 @@ def environment() -> Environment:
         "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
     }
     return made
-
-
-def _is_a(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, kind)
 
 
 def _attribute_figures(audit: Audit) -> dict[str, str]:
@@ -176,9 +172,5 @@ def _attribute_figures(audit: Audit) -> dict[str, str]:
         if row.role == "private":
             drawn[figure_name(f"attacks_{row.name}")] = intervals.nag_of_attacks(row, thresholds)
     if any(group.nag for row in attributes for group in row.subgroups):
-        drawn["subgroups"] = intervals.nag_of_subgroups(attributes, thresholds, _namer(audit))
+        drawn["subgroups"] = intervals.nag_of_subgroups(attributes, thresholds, partial(wording.class_name, audit))
     return drawn
-
-
-def _namer(audit: Audit) -> Callable[[str, int], str]:
-    return lambda attribute, label: wording.class_name(audit, attribute, label)

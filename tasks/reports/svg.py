@@ -24,14 +24,17 @@ class Scale:
     high: float
     start: float
     end: float
-    logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, value = (
-            (math.log(v) for v in (self.low, self.high, value)) if self.logarithmic else (self.low, self.high, value)
-        )
-        share = (value - low) / ((high - low) or 1.0)
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+
+class LogScale(Scale):
+    """The same for the logarithms of values."""
+
+    def __call__(self, value: float) -> float:
+        return Scale(math.log(self.low), math.log(self.high), self.start, self.end)(math.log(value))
 
 
 def palette() -> str:
@@ -53,13 +56,13 @@ def standalone(svg: str) -> str:
     return f"{opening}><style>{palette()}</style>{rest}"
 
 
-def text(x: float, y: float, content: str, style: str = "", anchor: str = "start", note: str = "") -> str:
+def text(x: float, y: float, content: str, style: str = "", anchor: str = "start", *, note: str = "") -> str:
     """Words, and a note after them in a weaker colour; `style` names classes of palette.css."""
     after = f'<tspan dx="6" class="plain small dim">{escape(note)}</tspan>' if note else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{_class(style)}{_anchor(anchor)}>{escape(content)}{after}</text>'
 
 
-def rect(x: float, y: float, width: float, height: float, style: str, tip: str = "", opacity: float | None = None) -> str:
+def rect(x: float, y: float, width: float, height: float, style: str, *, tip: str = "", opacity: float | None = None) -> str:
     """A bar or cell."""
     faded = "" if opacity is None else f' fill-opacity="{opacity:.2f}"'
     place = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}"'
@@ -71,13 +74,13 @@ def line(x1: float, y1: float, x2: float, y2: float, style: str = "axis") -> str
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{_class(style)}/>'
 
 
-def path(points: Sequence[tuple[float, float]], style: str, tip: str = "", closed: bool = False) -> str:
+def path(points: Sequence[tuple[float, float]], style: str, tip: str = "", *, closed: bool = False) -> str:
     """A stroke through points, or the area inside them."""
     steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path d="M{steps}{"Z" if closed else ""}"{_class(style)}>{_tip(tip)}</path>'
 
 
-def marker(shape: str, x: float, y: float, style: str, tip: str = "", reach: float = 5.0) -> str:
+def marker(shape: str, x: float, y: float, style: str, tip: str = "", *, reach: float = 5.0) -> str:
     """A point; roles differ in shape as well as in colour."""
     if shape == "square":
         points = [(x - reach, y - reach), (x + reach, y - reach), (x + reach, y + reach), (x - reach, y + reach)]

@@ -15,13 +15,13 @@ from pass_core.storage.audits import Audit
 from tasks.reports.svg import NARROW_SPACE, percent
 
 ATTACKS = {
-    "majority": "Always guesses by the shares of the classes: what anybody can do without looking.",
+    "majority": "Guesses by the shares of the classes, without looking at the release.",
     "logistic_regression": "A linear model, on the record and, for signals, on its spectrum.",
     "nearest_neighbours": "Looks up the most similar released training records and takes their commonest class.",
     "gradient_boosting": "Many small decision trees, each correcting those before it.",
     "network": "The published method's own probing attack: a medium-sized neural network, retrained on releases.",
     "large_network": "A neural network several times larger.",
-    "pool_lookup": "Remembers, donor by donor, which class the replaced records were of.",
+    "pool_lookup": "Remembers for every donor which class the replaced records had.",
     "exact_bayes": "Computes the odds from the replacement probabilities themselves; no training can do better on average.",
     "exact": "The best possible rule from donor to class, computed from the replacement probabilities.",
 }
@@ -40,7 +40,7 @@ DEMANDS = {
 }
 
 FORBIDDEN = {
-    "none": "nobody: a record may be replaced by itself or by another record of the same person",
+    "none": "no restriction: a record may be replaced by itself or by another record of the same person",
     "self": "itself: a record is never replaced by itself",
     "same_person": "its own person: a record is never replaced by one of the same person",
 }
@@ -83,7 +83,7 @@ def demands(audit: Audit) -> list[dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for check in audit.checks:
         words = demand(check.name)
-        limit = readable(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
+        limit = spaced(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
         shown = check.limit >= words.shown_only_from
         entry = {"title": words.title, "limit": limit, "reason": check.reason, "failed": [], "met": [], "shown": shown}
         groups.setdefault(check.name, entry)["met" if check.passed else "failed"].append(check.sentence)
@@ -143,14 +143,14 @@ def key_figures(audit: Audit) -> list[Card]:
         meaning = (
             f"of 100 guesses from a release {_of_hundred(row.protected)} are right; blind guessing gives {100 * row.guess:.0f}"
         )
-        cards.append(Card(f"Private: {row.name}", f"NAG {row.nag.value:.1%}", meaning))
+        cards.append(Card(f"NAG of {row.name} (private)", f"{row.nag.value:.1%}", meaning))
     useful = [row for row in audit.attributes if row.role == "useful"]
     if useful:
         row = min(useful, key=lambda row: row.nag.low)
         meaning = (
             f"of 100 readings from a release {_of_hundred(row.protected)} are right; on originals {_of_hundred(row.unprotected)}"
         )
-        cards.append(Card(f"Useful: {row.name}", f"NAG {row.nag.value:.1%}", meaning))
+        cards.append(Card(f"NAG of {row.name} (useful)", f"{row.nag.value:.1%}", meaning))
     for analysis in every_analysis():
         found = audit.analyses[analysis.key]
         cards += [] if found is None else analysis.highlights(found)

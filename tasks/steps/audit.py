@@ -45,8 +45,8 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     def on_attack(work: str, epoch: Epoch) -> None:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
-    attacks = named_attacks(config)
-    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack, replay)
+    attacks, thresholds = named_attacks(config), config.thresholds
+    findings = run_audit(subject, attacks, thresholds, config.depth, rng_for, on_attack=on_attack, replay=replay)
     context = dataclasses.replace(
         context_of(
             subject,

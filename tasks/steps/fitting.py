@@ -30,7 +30,7 @@ from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.storage.parquet import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
     """What a protector is learnt from and with; small, so that it can be handed to other processes."""
 

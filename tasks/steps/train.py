@@ -27,16 +27,17 @@ ENTANGLED_BELOW = 0.95  # share of the useful attributes' entropy
 
 
 def train(
+    io: StepIO,
+    *,
     dataset: DatasetConfig,
     training: TrainConfig,
     config: Any,
     forbid: Forbidden,
     device: Device,
     processes: int,
-    io: StepIO,
 ) -> StepResult:
     """Learns a protector and writes it with its training curves; one that was stopped goes on from its last checkpoint."""
-    fitting = Fitting(dataset, training, config, forbid, device, processes, io)
+    fitting = Fitting(dataset=dataset, training=training, config=config, forbid=forbid, device=device, processes=processes, io=io)
     features = fitting.records()
     data = features.subset(fitting.rows(features))
     allowed = what_the_data_allow(data.labels, fitting.attributes())

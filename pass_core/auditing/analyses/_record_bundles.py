@@ -17,7 +17,7 @@ from pass_core.data import Attribute, DoubleArray, IntArray, with_role
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import FLOOR, class_shares
 
-BUNDLES = 2000  # that are looked at over all persons, and the most persons
+BUNDLES = 2000  # over all persons, and the largest number of persons
 BUNDLES_PER_PERSON = 100
 RECORDS_PER_PERSON = 1000  # at most, unless a bundle is larger: memory does not grow with the records
 
@@ -43,7 +43,7 @@ class Bundles:
 
     def series(self, name: str, style: str) -> Series:
         """For a figure of accuracy over records."""
-        return Series(name, [one.records for one in self.sizes], [one.accuracy for one in self.sizes], self.guess, style)
+        return Series(name, [one.records for one in self.sizes], [one.accuracy for one in self.sizes], self.guess, style=style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def find_bundles(subject: Subject, sizes: Sequence[int], rng_for: Callable[..., 
             joint = subject.substitution.train_law.joint[attribute.name]
             evidence = _evidence_of_donors(donor_log_likelihood(joint, len(subject.train)), draws)
         rng = rng_for("linkage", "bundles", attribute.name)
-        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes, rng))
+        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes=sizes, rng=rng))
     return tuple(found)
 
 
@@ -102,6 +102,7 @@ def _bundles_of(
     classes: IntArray,
     prior: DoubleArray,
     evidence: Evidence,
+    *,
     sizes: Sequence[int],
     rng: np.random.Generator,
 ) -> Bundles:
@@ -147,18 +148,18 @@ def _fresh_draws(
 def donor_log_likelihood(joint: DoubleArray, records: int) -> DoubleArray:
     """(pool, classes) ln P(X'=d|A=a) learnt on so many records, as if each class had one average record more.
 
-    So a donor that a class has not met counts against it, but does not rule it out; one that nobody has met tells nothing.
+    A donor that a class never got counts against it, but does not rule it out; one that no class got reveals nothing.
     """
     marginal, shares = joint.sum(axis=0), joint.sum(axis=1, keepdims=True)
     likelihood = (records * joint + marginal) / (records * shares + 1)
-    told: DoubleArray = np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
-    return told
+    evidences: DoubleArray = np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
+    return evidences
 
 
 def _evidence_of_donors(log_likelihood: DoubleArray, draws: IntArray) -> Evidence:
     def evidence(bundle: int, places: IntArray) -> DoubleArray:
-        told: DoubleArray = log_likelihood[draws[bundle, places]]
-        return told
+        evidences: DoubleArray = log_likelihood[draws[bundle, places]]
+        return evidences
 
     return evidence
 
@@ -174,11 +175,11 @@ def _evidence_of_records(
     )
     adversary = ATTACK.learn(task, LogisticRegressionConfig(), rng, lambda _: None)
     probabilities = adversary.probabilities(subject.released_test[persons.rows])
-    told = np.log(np.maximum(probabilities, FLOOR)) - np.log(np.maximum(prior, FLOOR))
+    evidences = np.log(np.maximum(probabilities, FLOOR)) - np.log(np.maximum(prior, FLOOR))
 
     def evidence(bundle: int, places: IntArray) -> DoubleArray:
         del bundle
-        return told[places]
+        return evidences[places]
 
     return evidence
 

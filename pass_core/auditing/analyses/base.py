@@ -1,12 +1,13 @@
 """What every analysis of the audit provides."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pass_core import discovery
 from pass_core.auditing import analyses
-from pass_core.auditing.findings import Check, Comparison
+from pass_core.auditing.findings import AuditFindings, Check, Comparison
 from pass_core.auditing.section import Block, Card, Demand
 from pass_core.auditing.thresholds import Thresholds
 from pass_core.errors import AuditError
@@ -30,13 +31,15 @@ class Analysis(Generic[Finding]):
     checks: Callable[[Finding, Thresholds], Iterable[Check]] = lambda _finding, _thresholds: ()
     comparisons: Callable[[Finding], Iterable[Comparison]] = lambda _: ()  # judged together with all other information
     highlights: Callable[[Finding], Iterable[Card]] = lambda _: ()  # for the top of the report
-    demands: Mapping[str, Demand] = field(default_factory=dict)  # name of a check -> how the report shows its limit
+    demands: Mapping[str, Demand] = dataclasses.field(default_factory=dict)  # name of a check -> how the report shows its limit
 
 
 def every_analysis() -> tuple[Analysis[Any], ...]:
     """All analyses, in the order of their ranks."""
     found = [discovery.load(analyses, name).ANALYSIS for name in discovery.available(analyses)]
-    keys = [one.key for one in found]
-    if len(set(keys)) < len(keys):
-        raise AuditError(f"analyses: expected every key once, found {', '.join(sorted(keys))}; rename one of them")
+    taken = {field.name for field in dataclasses.fields(AuditFindings)}
+    for one in found:
+        if one.key in taken:
+            raise AuditError(f"analyses: expected a key of its own, found {one.key!r} twice in the audit; rename it")
+        taken.add(one.key)
     return tuple(sorted(found, key=lambda one: (one.rank, one.key)))

@@ -116,7 +116,7 @@ def _section(donors: Donors | None) -> Iterator[Block]:
         return
     yield (
         f"Every released record is a real donor’s record, and needs that person’s consent. {donors.used} of {donors.pool_size} "
-        f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} donors."
+        f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} of them."
     )
     yield (
         Bars(

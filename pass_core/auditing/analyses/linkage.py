@@ -23,6 +23,8 @@ from pass_core.statistics.intervals import Blocks, Estimate
 
 SCORES_AT_ONCE = 2**22  # candidates times released records whose scores are held
 
+Scores = Callable[[int, IntArray], np.ndarray]  # (draw, places in the gallery) -> (released, gallery), the larger the likelier
+
 
 @dataclass(frozen=True, slots=True)
 class RepeatedDraws:
@@ -94,56 +96,37 @@ class _Gallery:
 
 
 def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.random.Generator]) -> Linkage:
-    """Originals found again by one release, by several, and what several releases of one person tell together."""
+    """Originals found by one release and by several; and what several releases of one person reveal together."""
     gallery = _Gallery.drawn(subject.test, depth.gallery, rng_for("linkage", "gallery"))
-    repeated: tuple[RepeatedDraws, ...] = ()
     if subject.substitution is None:
         releases = (subject.released_test, *subject.repeated_test)
         numbers = sorted({1, *(number for number in depth.draws if number <= len(releases))})
-        found = [
-            RepeatedDraws(n, *shares) for n, shares in zip(numbers, _by_nearest(subject, gallery, releases, numbers), strict=True)
-        ]
-        record, person = found[0].record, found[0].person
-        repeated = tuple(found) if subject.repeated_test else ()
+        repeated = _found_again(gallery, _nearness(subject, gallery, releases), len(releases), numbers)
+        once, repeated = repeated[0], repeated if subject.repeated_test else []
     else:
         channel = subject.substitution.channel("test", gallery.rows)
         p = np.concatenate([rows for _, rows in channel.blocks(subject.test.records.features[gallery.rows])])
         log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
-        ((record, person),) = _by_likelihood(gallery, log_p, subject.substitution.drawn[None, gallery.rows], (1,))
-        repeated = _repeated_draws(gallery, p, log_p, depth.draws, rng_for("linkage", "draws"))
+        drawn = subject.substitution.drawn[gallery.rows]
+        (once,) = _found_again(gallery, lambda _, own: log_p[drawn[own]], 1, (1,))
+        numbers = sorted(set(depth.draws))
+        most = max(numbers, default=0)
+        draws = inverse_cdf(p, uniform_words(rng_for("linkage", "draws"), most * len(p)).reshape(most, len(p)))
+        repeated = _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], most, numbers)  # likelihoods multiply
     return Linkage(
         gallery=len(gallery),
-        reidentified=record,
+        reidentified=once.record,
         chance=1 / len(gallery),
         attack="nearest" if subject.substitution is None else "likelihood",
-        person=person,
+        person=once.person,
         person_chance=gallery.person_chance,
         bundles=find_bundles(subject, depth.bundles, rng_for),
-        repeated_draws=repeated,
+        repeated_draws=tuple(repeated),
     )
 
 
-def _repeated_draws(
-    gallery: _Gallery, p: FloatArray, log_p: FloatArray, counts: Sequence[int], rng: np.random.Generator
-) -> tuple[RepeatedDraws, ...]:
-    numbers = sorted(set(counts))
-    most = max(numbers, default=0)
-    draws = inverse_cdf(p, uniform_words(rng, most * len(p)).reshape(most, len(p)))
-    found = _by_likelihood(gallery, log_p, draws, numbers)
-    return tuple(RepeatedDraws(number, *shares) for number, shares in zip(numbers, found, strict=True))
-
-
-def _by_likelihood(
-    gallery: _Gallery, log_p: FloatArray, draws: IntArray, numbers: Sequence[int]
-) -> list[tuple[Estimate, Estimate]]:
-    """After some of the draws (k, gallery): likelihoods multiply."""
-    return _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], len(draws), numbers)
-
-
-def _by_nearest(
-    subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray], numbers: Sequence[int]
-) -> list[tuple[Estimate, Estimate]]:
-    """After some of the releases: squared distances add up, every feature in units of its spread over the gallery."""
+def _nearness(subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray]) -> Scores:
+    """Negative squared distances, up to a constant; every feature in units of its spread over the gallery."""
     flat = subject.test.records.features[gallery.rows].reshape(len(gallery), -1).astype(np.float64)
     spread = flat.std(axis=0)
     centre, scale = flat.mean(axis=0), np.where(spread > 0, spread, 1.0)
@@ -155,12 +138,10 @@ def _by_nearest(
         near: DoubleArray = 2 * released @ originals.T - lengths
         return near
 
-    return _found_again(gallery, nearness, len(releases), numbers)
+    return nearness
 
 
-def _found_again(
-    gallery: _Gallery, scores_of: Callable[[int, IntArray], np.ndarray], draws: int, numbers: Sequence[int]
-) -> list[tuple[Estimate, Estimate]]:
+def _found_again(gallery: _Gallery, scores_of: Scores, draws: int, numbers: Sequence[int]) -> list[RepeatedDraws]:
     """Records and persons found again after the first `numbers` of the draws, whose scores (released, gallery) add up."""
     found = np.empty((len(numbers), 2, len(gallery)))
     for own in gallery.parts():
@@ -169,7 +150,7 @@ def _found_again(
             scores += scores_of(number, own)
             if number + 1 in numbers:
                 found[numbers.index(number + 1), :, own] = np.stack(gallery.hits(scores, own), axis=1)
-    return [(gallery.share(record), gallery.share(person)) for record, person in found]
+    return [RepeatedDraws(n, *(gallery.share(hits) for hits in both)) for n, both in zip(numbers, found, strict=True)]
 
 
 def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
@@ -212,7 +193,7 @@ def _section(linkage: Linkage | None) -> Iterator[Block]:
     numbers = [one.draws for one in draws]
     series = (
         Series("record", numbers, [one.record for one in draws], linkage.chance),
-        Series("person", numbers, [one.person for one in draws], linkage.person_chance, "general"),
+        Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general"),
     )
     figure = Curve(
         name="repeated_draws",

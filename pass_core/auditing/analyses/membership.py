@@ -98,7 +98,7 @@ def _kinds(subject: Subject, substitution: Substitution) -> tuple[_Kind, _Kind, 
 def _statistics(substitution: Substitution, train: Part, kinds: tuple[_Kind, _Kind]) -> DoubleArray:
     """(records, statistics) of the rows of P: the largest probability, entropy, mass on donors of the record's own classes.
 
-    Classes and persons without a donor are left out: that the pool holds nobody of them is no memory of the protector's.
+    Classes and persons without a donor are left out: their absence from the pool is no memory of the protector.
     """
     of_records = zip(*(kind.groups() for kind in kinds), strict=True)
     shared = [
@@ -142,7 +142,7 @@ def _first_half(blocks: IntArray, is_member: BoolArray, rng: np.random.Generator
 
 
 def _scores(statistics: DoubleArray, is_member: BoolArray, first: BoolArray) -> DoubleArray:
-    """How much like a member a record is, told by a rule that the other half taught; as ranks within its half.
+    """How much a record looks like a member, by a rule learnt on the other half; as ranks within its half.
 
     Squares beside the statistics let the rule see what differs in spread alone.
     """
@@ -177,7 +177,7 @@ def _true_positive_rate(scores: DoubleArray, is_member: BoolArray) -> float:
 
 def _checks(membership: Membership, thresholds: Thresholds) -> Iterator[Check]:
     limit, auc = thresholds.membership_auc_at_most, membership.auc
-    sentence = f"training records are told from others with AUC {with_interval(auc)}, at most {limit.value:.1%} allowed"
+    sentence = f"training records are recognised with AUC {with_interval(auc)}, at most {limit.value:.1%} allowed"
     passed = auc.low <= limit.value
     yield Check.of("membership_auc_at_most", limit, "membership", found=auc.value, passed=passed, sentence=sentence)
 

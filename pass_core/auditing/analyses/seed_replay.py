@@ -41,20 +41,21 @@ def find_replay(
     record_ids: Sequence[str],
     donors: IntArray,
     scopes: Sequence[tuple[str, ...]],
+    *,
     claimed_secret: bool,
     more_seeds: Iterable[int] = (),
 ) -> Replay:
     """Tries seeds 0 to 4095 and `more_seeds`, which are not negative.
 
     Args:
-        p: (n, pool) rows P(.|x), bit for bit as they were drawn from, of the first records that were drawn, in that order.
+        p: (n, pool) rows P(.|x) of the first records that were drawn, in that order and bit for bit as used.
         record_ids: (n,)
         donors: (n,) that were released for them.
         scopes: what keyed draws may have been bound to, as `tasks.steps.substitute` does: data set, model digest, rule.
-        claimed_secret: the release says that its key is secret.
+        claimed_secret: the release declares its key secret.
 
     Returns:
-        The finding; of no records where draws are so certain that agreement would mean nothing.
+        The finding; with no records where draws are so certain that agreement would mean nothing.
     """
     seeds = sorted({*range(SEEDS), *more_seeds})
     guesses = [*(_keyed(scope, record_ids) for scope in scopes), _numpy]
@@ -106,12 +107,12 @@ def _numpy(seed: int, places: IntArray) -> WordArray:
 
 def _checks(replay: Replay, thresholds: Thresholds) -> Iterator[Check]:
     if not replay.records:
-        sentence = "the draws are so nearly certain that trying seeds could show nothing"
+        sentence = "so few draws are left to chance that trying seeds shows nothing"
     elif not replay.replayed:
-        sentence = f"the draws were not made from any of {replay.seeds} seeds"
+        sentence = f"none of {replay.seeds} guessable seeds reproduces the draws"
     else:
-        sentence = "the draws can be made again from a guessable seed"
-        sentence += "" if replay.claimed_secret else ", as the release says itself"
+        sentence = "the draws can be repeated from a guessable seed"
+        sentence += "" if replay.claimed_secret else ", as the release declares"
     limit, passed = thresholds.replayed_seeds_at_most, not (replay.replayed and replay.claimed_secret)
     yield Check.of("replayed_seeds_at_most", limit, "draws", found=float(replay.replayed), passed=passed, sentence=sentence)
 

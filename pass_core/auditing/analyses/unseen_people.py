@@ -107,7 +107,7 @@ def _halves(persons: IntArray, blocks: IntArray, rng: np.random.Generator) -> In
 def _comparisons(strangers: Strangers) -> Iterator[Comparison]:
     for one in strangers.attributes:
         if one.information is not None:
-            yield Comparison(one.attribute, f"{one.attribute} of strangers", one.information)
+            yield Comparison(one.attribute, f"{one.attribute} of unseen people", one.information)
 
 
 def _section(strangers: Strangers | None) -> Iterator[Block]:

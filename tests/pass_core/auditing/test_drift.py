@@ -36,7 +36,7 @@ def _side(features: FloatArray, persons: IntArray, sharpness: float = 1.0, drawn
     def channel(rows: IntArray) -> TableChannel:
         return _Ordered(table[rows])
 
-    return Side(features, persons, persons, channel, chosen)
+    return Side(features, persons, persons, channel, drawn=chosen)
 
 
 class _Ordered(TableChannel):
@@ -101,7 +101,7 @@ def test_sharper_rows_fail_where_features_have_not_moved() -> None:
 
 def test_draws_that_do_not_follow_the_channel_fail() -> None:
     reference, new = (_side(*_people(6, side, 30, 20), drawn=True) for side in ("old", "new"))
-    favourite = Side(new.features, new.persons, new.blocks, new.channel, np.where(np.arange(600) % 4, new.drawn, 0))
+    favourite = Side(new.features, new.persons, new.blocks, new.channel, drawn=np.where(np.arange(600) % 4, new.drawn, 0))
     assert "usage_drift_at_most" not in _failed(_drifts(reference, new))
     assert _failed(_drifts(reference, favourite)) == {"usage_drift_at_most"}
 

@@ -61,7 +61,15 @@ def _subject(usual: DoubleArray, leaking: DoubleArray | None = None, leak: float
 
 
 def _audit(subject: Subject, replay: Replay | None = None, thresholds: Thresholds = THRESHOLDS) -> AuditFindings:
-    return run_audit(subject, ATTACKS, thresholds, DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None, replay)
+    return run_audit(
+        subject,
+        ATTACKS,
+        thresholds,
+        DEPTH,
+        lambda *labels: stream(2, *labels),
+        on_attack=lambda _work, _epoch: None,
+        replay=replay,
+    )
 
 
 def _failed(findings: AuditFindings) -> set[tuple[str, str]]:
@@ -158,7 +166,7 @@ def test_replayed_draws_fail_unless_the_release_says_so() -> None:
     for secret, expected in ((True, "fail"), (False, "pass")):
         findings = _audit(subject, Replay(64, 4096, replayed=True, claimed_secret=secret), lenient)
         assert findings.verdict == expected
-        assert any("can be made again" in check.sentence for check in findings.checks)
+        assert any("can be repeated" in check.sentence for check in findings.checks)
 
 
 def test_lost_utility_fails() -> None:

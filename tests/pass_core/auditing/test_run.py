@@ -46,7 +46,9 @@ def _subject(allowed: np.ndarray, attributes: tuple[Attribute, ...] = ATTRIBUTES
 
 
 def _audit(subject: Subject, *attacks: NamedAttack) -> AuditFindings:
-    return run_audit(subject, attacks, Thresholds(), DEPTH, lambda *labels: stream(2, *labels), lambda _work, _epoch: None)
+    return run_audit(
+        subject, attacks, Thresholds(), DEPTH, lambda *labels: stream(2, *labels), on_attack=lambda _work, _epoch: None
+    )
 
 
 def _row(findings: AuditFindings, name: str) -> AttributeFindings:
@@ -112,7 +114,9 @@ def test_utility_lost_in_one_subgroup_is_shown() -> None:
 def test_small_subgroups_are_left_out() -> None:
     subject = _subject(U == OF_U)
     few = dataclasses.replace(DEPTH, subgroup_records=N)
-    findings = run_audit(subject, (LINEAR,), Thresholds(), few, lambda *labels: stream(2, *labels), lambda _work, _epoch: None)
+    findings = run_audit(
+        subject, (LINEAR,), Thresholds(), few, lambda *labels: stream(2, *labels), on_attack=lambda _work, _epoch: None
+    )
     assert all(row.subgroups == () for row in findings.attributes)
 
 

@@ -69,7 +69,7 @@ def test_private_attributes_are_judged_by_the_far_end(high: float, passed: bool)
 def test_useful_attributes_are_judged_by_the_near_end(low: float, passed: bool) -> None:
     check = _one("useful_nag_at_least", _judge(_row("useful", Estimate(0.95, low, 1.0), "u")))
     assert (check.passed, check.found, check.attribute) == (passed, low, "u")
-    assert check.sentence == f"useful attribute u: NAG 95.0% ({low:.1%} to 100.0%), at least 90.0% demanded"
+    assert check.sentence == f"useful attribute u: NAG 95.0% ({low:.1%} to 100.0%), at least 90.0% required"
 
 
 def test_hidden_attributes_are_not_judged() -> None:
@@ -117,7 +117,7 @@ def _exactly(information: Information, **changed: object) -> AttributeFindings:
         (_exactly(LEAKING), None, "s"),
         (_exactly(SILENT, side_information=(KNOWING_U,)), None, "s, when u is known"),
         (_exactly(SILENT, subgroups=(_subgroup(1, 200, None, information=LEAKING),)), None, "s in a subgroup of u"),
-        (_exactly(SILENT), Strangers(5, (StrangerFindings("s", HALF, None, LEAKING),)), "s of strangers"),
+        (_exactly(SILENT), Strangers(5, (StrangerFindings("s", HALF, None, LEAKING),)), "s of unseen people"),
     ],
 )
 def test_information_is_judged_wherever_it_was_found(row: AttributeFindings, strangers: Strangers | None, about: str) -> None:
@@ -148,10 +148,10 @@ def test_membership_and_linkage_fail_when_the_whole_interval_is_above(low: float
 @pytest.mark.parametrize(
     ("replay", "passed", "sentence"),
     [
-        (Replay(64, 4096, replayed=True, claimed_secret=True), False, "can be made again from a guessable seed"),
-        (Replay(64, 4096, replayed=True, claimed_secret=False), True, "seed, as the release says itself"),
-        (Replay(64, 4096, replayed=False, claimed_secret=True), True, "were not made from any of 4096 seeds"),
-        (Replay(0, 4096, replayed=False, claimed_secret=True), True, "trying seeds could show nothing"),
+        (Replay(64, 4096, replayed=True, claimed_secret=True), False, "can be repeated from a guessable seed"),
+        (Replay(64, 4096, replayed=True, claimed_secret=False), True, "seed, as the release declares"),
+        (Replay(64, 4096, replayed=False, claimed_secret=True), True, "none of 4096 guessable seeds reproduces"),
+        (Replay(0, 4096, replayed=False, claimed_secret=True), True, "trying seeds shows nothing"),
     ],
 )
 def test_replay(replay: Replay, passed: bool, sentence: str) -> None:

@@ -110,7 +110,7 @@ def test_shifted_records_fail(config: Config, layout: Layout, tmp_path: Path) ->
     found = unlabelled_document(_new_features(layout, tmp_path / "new", scale=3.0), KEY, config, layout)
     assert found["verdict"] == "fail"
     assert "feature_drift_at_most" in _failed(found)
-    assert any("features tell new records from the audited ones" in reason for reason in found["reasons"])
+    assert any("features separate new records from the audited ones" in reason for reason in found["reasons"])
 
 
 def test_table_of_payloads_is_extracted_here(config: Config, layout: Layout, tmp_path: Path) -> None:

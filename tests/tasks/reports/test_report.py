@@ -154,7 +154,7 @@ def test_unlabelled_data_are_never_said_to_have_been_attacked(tiny_root: Path, t
 def test_new_records_without_labels_are_shown_beside_the_audited_ones(tiny_root: Path, tmp_path: Path) -> None:
     _, page = _written(of_new_records(read_json(Layout(tiny_root).artefact("audit", KEY))), tmp_path)
     assert "321 new records without labels" in page.text
-    assert "What follows was found on the labelled records" in page.text
+    assert "The following figures come from the labelled records" in page.text
     assert "New records look like audited ones" in (tmp_path / "report" / "figures" / "drift.svg").read_text()
     inputs = {"audit": tmp_path / "audit.json"}
     write_report(tmp_path / "published", inputs, {"audit": describe("test")})

@@ -51,7 +51,9 @@ def _subject(table: DoubleArray, test_people: range = range(30, 60)) -> Subject:
 
 
 def _strangers(subject: Subject) -> Strangers:
-    findings = run_audit(subject, (LINEAR,), Thresholds(), DEPTH, lambda *labels: stream(3, *labels), lambda _work, _epoch: None)
+    findings = run_audit(
+        subject, (LINEAR,), Thresholds(), DEPTH, lambda *labels: stream(3, *labels), on_attack=lambda _work, _epoch: None
+    )
     strangers = findings.finding(Strangers)
     assert strangers is not None
     return strangers
