@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tasks.audits.document import amended, read_audit, schema
+from pass_core.storage.audits import amended, read_audit, schema
 
 from pass_core.auditing import analyses
 from pass_core.auditing.analyses.base import every_analysis
