@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pass_core.data import FloatArray, IntArray, Records
+from pass_core.data import FloatArray, Records
 from pass_core.devices import Device
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.extractors.loading import checked_features, load_extractor
@@ -22,8 +21,7 @@ from tasks.sections.lake import LakeColumns, LakeConfig
 from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecords:
+class NewRecords(NamedTuple):
     """Some of the records of a source; labels, if there are any, are not read."""
 
     table: FeatureTable
@@ -48,41 +46,33 @@ def read_new_records(
         known: describes the pool's records.
     """
     if (path / "table.json").exists():
-        return _features(path, known)
+        shape = TableInfo.load(path).feature_shape
+        if shape != known.feature_shape:
+            expected = f"expected features of shape {known.feature_shape}, found {shape or 'none'}"
+            raise SchemaMismatch(f"{path}: {expected}; use the extractor with which the model was trained")
+        table = read_features(path, ())
+        return NewRecords(table, len(table.record_ids))
     lake = open_lake(str(path), _columns(dataset, known, path))
-    lake.require(lake.columns.payload)
     columns = lake.columns
-    context = [name for name in (columns.record_id, columns.person, columns.block) if name in lake.table.schema.names]
+    lake.require(columns.payload)
+    context = (columns.record_id, columns.person, columns.block)
     with lake.reading():
         total = lake.table.count_rows()
     rows = np.sort(rng.permutation(total)[:at_most])
-    reader = RecordReader(lake, known.payload, tuple(str(name) for name in context))
+    reader = RecordReader(lake, known.payload, tuple(name for name in context if name and name in lake.table.schema.names))
     quarantine = Quarantine(dataset.corrupt_files_allowed, "corrupt_files_allowed")
-    payloads: list[Any] = []
-    tables, start = [], 0
+    found, start = [], 0
     for batch in lake.batches(lake.fragments(), [*columns.payload, *reader.texts], known.payload):
         inside = rows[(rows >= start) & (rows < start + len(batch.columns))] - start
-        records = reader.read(Batch(batch.columns.take(pa.array(inside)), batch.place, batch.row), quarantine)
-        payloads.extend(records.payloads)
-        tables.append(records.columns)
+        found.append(reader.read(Batch(batch.columns.take(pa.array(inside)), batch.place, batch.row), quarantine))
         start += len(batch.columns)
+    payloads = [payload for records in found for payload in records.payloads]
     if not payloads:
         raise DataError(f"{path}: expected records without labels, found none that can be used")
     _, _, extractor = load_extractor(dataset, settings, known.payload, device, known.dataset)
     whole: Payloads = np.stack(payloads) if known.payload.kind == "vector" else payloads
     features = checked_features(extractor, whole, threads, str(path))
-    return NewRecords(_table(features, pa.concat_tables(tables), columns), total)
-
-
-def _features(path: Path, known: TableInfo) -> NewRecords:
-    info = TableInfo.load(path)
-    if info.feature_shape != known.feature_shape:
-        raise SchemaMismatch(
-            f"{path}: expected features of shape {known.feature_shape}, found {info.feature_shape or 'none'}; use the extractor "
-            "with which the model was trained"
-        )
-    table = read_features(path, ())
-    return NewRecords(table, len(table.record_ids))
+    return NewRecords(_table(features, pa.concat_tables([records.columns for records in found]), columns), total)
 
 
 def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeColumns:
@@ -91,12 +81,7 @@ def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeColumn
     if isinstance(dataset, LakeConfig):
         return dataclasses.replace(dataset, format=kind)
     return LakeColumns(
-        format=kind,
-        record_id=RECORD_ID,
-        payload=(PAYLOAD,),
-        payload_kind=known.payload.kind,
-        person=PERSON,
-        block=BLOCK,
+        format=kind, record_id=RECORD_ID, payload=(PAYLOAD,), payload_kind=known.payload.kind, person=PERSON, block=BLOCK
     )
 
 
@@ -109,7 +94,10 @@ def _table(features: FloatArray, found: pa.Table, columns: LakeColumns) -> Featu
     ids = texts(columns.record_id, [str(number) for number in range(len(features))])
     persons = texts(columns.person, ids)
     _, blocks = np.unique(np.array(texts(columns.block, persons)), return_inverse=True)
-    none: IntArray = np.zeros(len(features), dtype=np.int64)
     return FeatureTable(
-        records=Records(features, {}), record_ids=tuple(ids), splits=none, persons=tuple(persons), blocks=blocks.astype(np.int64)
+        records=Records(features, {}),
+        record_ids=tuple(ids),
+        splits=np.zeros(len(features), dtype=np.int64),
+        persons=tuple(persons),
+        blocks=blocks.astype(np.int64),
     )

@@ -69,29 +69,20 @@ class AuditGate:
         audited = labelled.document.forbid
         if audited != job.forbid:
             raise AuditError(f"champion's audit: expected pool.forbid {job.forbid}, found {audited}; run audit again")
+
+        def channel(rows: IntArray) -> Channel:
+            return _channel(protector, sample.units[rows], job)
+
+        reference = side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid)
+        new = Side(sample.features, sample.persons, sample.persons, channel, drawn=sample.donors)
+        now = datetime.datetime.now(datetime.UTC)
         found = audit_unlabelled(
-            protector,
-            labelled,
-            reference=side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid),
-            new=Side(
-                sample.features,
-                sample.persons,
-                sample.persons,
-                lambda rows: _channel(protector, sample.units[rows], job),
-                drawn=sample.donors,
-            ),
-            config=self.config,
-            rng_for=self._rng,
-            now=datetime.datetime.now(datetime.UTC),
-            of=sample.of,
+            protector, labelled, reference=reference, new=new, config=self.config, rng_for=self._rng, now=now, of=sample.of
         )
-        details = {
-            "champion": {
-                row.name: {"role": row.role, "nag": dataclasses.asdict(row.nag)} for row in labelled.document.attributes
-            },
-            "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
-        }
-        return _result(found.verdict, "unlabelled", sample, found.reasons, details)
+        rows = labelled.document.attributes
+        champion = {row.name: {"role": row.role, "nag": dataclasses.asdict(row.nag)} for row in rows}
+        checks = {check.name: {"found": check.found, "limit": check.limit} for check in found.checks}
+        return _result(found.verdict, "unlabelled", sample, found.reasons, {"champion": champion, "checks": checks})
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)

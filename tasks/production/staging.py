@@ -18,14 +18,13 @@ from pass_core.channel.draws import WordArray
 from pass_core.data import Attribute, IntArray
 from pass_core.errors import ConfigError
 from tasks.production.interfaces import Sample
-from tasks.production.manifest import Pins, Receipt, read_receipt, to_json
+from tasks.production.manifest import Pins, Receipt, read_receipt
 from tasks.storage.files import read_json, sync_folder, write_json
 
 DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
 
 
-def slug(partition: str) -> str:
-    """A folder's name for a partition."""
+def _slug(partition: str) -> str:
     return hashlib.sha256(partition.encode()).hexdigest()[:24]
 
 
@@ -48,13 +47,11 @@ class Staged:
 
     def donors(self) -> IntArray:
         """How often each donor was drawn."""
-        counts: IntArray = np.load(self.folder / "donors.npy")
-        return counts
+        return np.asarray(np.load(self.folder / "donors.npy"))
 
     def hashes(self) -> WordArray:
         """The records' keyed hashes for the ledger, sorted."""
-        hashes: WordArray = np.load(self.folder / "hashes.npy", mmap_mode="r")
-        return hashes
+        return np.asarray(np.load(self.folder / "hashes.npy", mmap_mode="r"))
 
     def sample(self) -> dict[str, np.ndarray]:
         """The records for the audit gate."""
@@ -69,16 +66,11 @@ class Staging:
         self.folder = folder
 
     def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
-        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic.
-
-        Raises:
-            ConfigError: partitions were staged on a machine that may round differently.
-        """
-        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}
-        path = self.folder / PINNED
+        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic."""
+        now, path = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}, self.folder / PINNED
         before = read_json(path) if path.exists() else None
         if before is not None and before["pins"] == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
-            differ = sorted(name for name in now["numerics"] if before["numerics"].get(name) != now["numerics"][name])
+            differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])
             raise ConfigError(
                 f"{self.folder}: an unfinished run computed with another {', '.join(differ)}, and its draws could differ; "
                 f"finish it where it started, or delete the folder to start again"
@@ -100,13 +92,9 @@ class Staging:
                 found[receipt.partition] = Staged(folder, receipt)
         return found
 
-    def count(self) -> int:
-        """The number of whole partitions; removes nothing."""
-        return sum((folder / RECEIPT).exists() for folder in self._folders())
-
     def forget(self, partition: str) -> None:
         """Removes a partition."""
-        shutil.rmtree(self.folder / slug(partition), ignore_errors=True)
+        shutil.rmtree(self.folder / _slug(partition), ignore_errors=True)
 
     def clear(self) -> None:
         """Removes everything."""
@@ -119,7 +107,7 @@ class Staging:
 @contextlib.contextmanager
 def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     """An empty folder that gets the partition's name when the block succeeds and is deleted when it fails."""
-    working, final = staging / f"{slug(partition)}.{platform.node()}.{os.getpid()}", staging / slug(partition)
+    working, final = staging / f"{_slug(partition)}.{platform.node()}.{os.getpid()}", staging / _slug(partition)
     shutil.rmtree(working, ignore_errors=True)
     (working / DATA).mkdir(parents=True, mode=0o700)
     try:
@@ -131,11 +119,6 @@ def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-
-
-def save_receipt(folder: Path, receipt: Receipt) -> None:
-    """Comes last: a folder with a receipt is whole."""
-    write_json(folder / RECEIPT, to_json(receipt))
 
 
 def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:

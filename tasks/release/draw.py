@@ -27,11 +27,7 @@ class KeyedRelease:
     key: bytes = field(repr=False)
 
     def donors(
-        self,
-        channel: Channel,
-        features: FloatArray,
-        record_ids: Sequence[str],
-        finished: Callable[[int], None] = lambda _: None,
+        self, channel: Channel, features: FloatArray, record_ids: Sequence[str], finished: Callable[[int], None] = lambda _: None
     ) -> IntArray:
         """The donor of every record; calls `finished` with the number of records that are done."""
         scope = draw_scope(self.run, self.model, self.forbid)
@@ -71,5 +67,4 @@ def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid:
 
 def donor_units(pool: pa.Table, forbid: Forbidden) -> list[str]:
     """The donors' names that a rule compares with the records': ids or persons."""
-    units: list[str] = pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist()
-    return units
+    return list(pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist())
