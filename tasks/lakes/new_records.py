@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pass_core.data import FloatArray, Records
+from pass_core.data import Records
 from pass_core.devices import Device
 from pass_core.errors import DataError, SchemaMismatch
 from tasks.extractors.loading import checked_features, load_extractor
@@ -39,12 +39,7 @@ def read_new_records(
     at_most: int,
     rng: np.random.Generator,
 ) -> NewRecords:
-    """At most so many records at random, from a folder of features or from a table of payloads, whose features are extracted.
-
-    Args:
-        settings: of extractors, by name.
-        known: describes the pool's records.
-    """
+    """Random records of a folder of features, or of a table of payloads like those of the pool (`known`), which are extracted."""
     if (path / "table.json").exists():
         shape = TableInfo.load(path).feature_shape
         if shape != known.feature_shape:
@@ -52,8 +47,11 @@ def read_new_records(
             raise SchemaMismatch(f"{path}: {expected}; use the extractor with which the model was trained")
         table = read_features(path, ())
         return NewRecords(table, len(table.record_ids))
-    lake = open_lake(str(path), _columns(dataset, known, path))
-    columns = lake.columns
+    form, kind = table_format(path), known.payload.kind
+    columns = LakeColumns(format=form, record_id=RECORD_ID, payload=(PAYLOAD,), payload_kind=kind, person=PERSON, block=BLOCK)
+    if isinstance(dataset, LakeConfig):  # declares the columns; else they have this pipeline's own names
+        columns = dataclasses.replace(dataset, format=form)
+    lake = open_lake(str(path), columns)
     lake.require(columns.payload)
     context = (columns.record_id, columns.person, columns.block)
     with lake.reading():
@@ -70,34 +68,15 @@ def read_new_records(
     if not payloads:
         raise DataError(f"{path}: expected records without labels, found none that can be used")
     _, _, extractor = load_extractor(dataset, settings, known.payload, device, known.dataset)
-    whole: Payloads = np.stack(payloads) if known.payload.kind == "vector" else payloads
+    whole: Payloads = np.stack(payloads) if kind == "vector" else payloads
     features = checked_features(extractor, whole, threads, str(path))
-    return NewRecords(_table(features, pa.concat_tables([records.columns for records in found]), columns), total)
-
-
-def _columns(dataset: DatasetConfig, known: TableInfo, path: Path) -> LakeColumns:
-    """The columns that the lake's section declares, or else this pipeline's own names."""
-    kind = table_format(path)
-    if isinstance(dataset, LakeConfig):
-        return dataclasses.replace(dataset, format=kind)
-    return LakeColumns(
-        format=kind, record_id=RECORD_ID, payload=(PAYLOAD,), payload_kind=known.payload.kind, person=PERSON, block=BLOCK
+    # A record without a person or a block is its own.
+    texts = pa.concat_tables([records.columns for records in found]).to_pydict()
+    ids = texts.get(columns.record_id, [str(number) for number in range(len(features))])
+    persons = texts.get(columns.person, ids)
+    blocks = np.unique(np.array(texts.get(columns.block, persons)), return_inverse=True)[1].astype(np.int64)
+    splits = np.zeros_like(blocks)
+    table = FeatureTable(
+        records=Records(features, {}), record_ids=tuple(ids), splits=splits, persons=tuple(persons), blocks=blocks
     )
-
-
-def _table(features: FloatArray, found: pa.Table, columns: LakeColumns) -> FeatureTable:
-    """Records with their ids, persons and blocks; a record without them is its own person and block."""
-
-    def texts(name: str | None, default: list[str]) -> list[str]:
-        return found.column(name).to_pylist() if name in found.column_names else default
-
-    ids = texts(columns.record_id, [str(number) for number in range(len(features))])
-    persons = texts(columns.person, ids)
-    _, blocks = np.unique(np.array(texts(columns.block, persons)), return_inverse=True)
-    return FeatureTable(
-        records=Records(features, {}),
-        record_ids=tuple(ids),
-        splits=np.zeros(len(features), dtype=np.int64),
-        persons=tuple(persons),
-        blocks=blocks.astype(np.int64),
-    )
+    return NewRecords(table, total)

@@ -52,16 +52,9 @@ class PairTable:
 
 def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) -> PairTable:
     """The payload and the other columns of a table, rows in file order; all other columns where none are named."""
-    opened = LakeColumns(
-        format=table_format(path),
-        record_id=columns.key or RECORD_ID,
-        payload=columns.payload,
-        payload_shape=columns.shape,
-        person=columns.person,
-        block=columns.block,
-        split=columns.split,
-    )
-    lake = open_lake(str(path), opened, columns.roles.roles())
+    key, form = columns.key or RECORD_ID, table_format(path)
+    opened = LakeColumns(format=form, record_id=key, payload=columns.payload, payload_shape=columns.shape)
+    lake = open_lake(str(path), opened, (*columns.roles.roles(), *columns.context()))
     vectors = _payload_columns(lake.table.schema, columns, path)
     lake.require(wanted or ([columns.key] if columns.key else []))
     lake = dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
@@ -84,12 +77,10 @@ def _payload_columns(schema: pa.Schema, columns: PairColumns, path: Path) -> tup
     if not found:
         wanted, names = ", ".join(columns.payload), ", ".join(schema.names)
         raise SchemaMismatch(f"{path}: expected payload column(s) {wanted}; found {names}; give --payload")
-    encoded = [name for name in found if value_type(schema.field(name).type) in (pa.binary(), pa.large_binary())]
-    if encoded:
-        raise SchemaMismatch(
-            f"{path}: column {encoded[0]!r} holds encoded files: expected numbers or a list of floats per record; extract "
-            "features of originals and of released files with one extractor first, and audit those"
-        )
+    if encoded := [name for name in found if value_type(schema.field(name).type) in (pa.binary(), pa.large_binary())]:
+        advice = "extract features of originals and of released files with one extractor first, and audit those"
+        holds = f"column {encoded[0]!r} holds encoded files: expected numbers or a list of floats per record"
+        raise SchemaMismatch(f"{path}: {holds}; {advice}")
     return tuple(dict.fromkeys(found))
 
 
@@ -97,15 +88,12 @@ def beside_payload(release: PairTable, columns: PairColumns) -> pa.Table:
     """The other columns of a released table; every reader sees them."""
     extra = [name for name in release.others.column_names if name not in columns.context()]
     if private := [name for name in columns.roles.private if name in extra]:
-        raise DataError(
-            f"{release.place}: holds the private attribute(s) {', '.join(private)}, which every reader of the release sees; "
-            "remove them, even if they are a donor's"
-        )
+        holds = f"holds the private attribute(s) {', '.join(private)}, which every reader of the release sees"
+        raise DataError(f"{release.place}: {holds}; remove them, even if they are a donor's")
     if len(extra) > MOST_COLUMNS:
-        raise DataError(
-            f"{release.place}: expected at most {MOST_COLUMNS} columns beside the payload, found {len(extra)}; "
-            "name those that belong to the payload with --payload, remove those that are not released"
-        )
+        expected = f"expected at most {MOST_COLUMNS} columns beside the payload, found {len(extra)}"
+        advice = "name those that belong to the payload with --payload, remove those that are not released"
+        raise DataError(f"{release.place}: {expected}; {advice}")
     return release.others.select(extra)
 
 

@@ -1,7 +1,4 @@
-"""Reads a lake's records: payloads, and the columns beside them.
-
-A payload is one column of vectors, of encoded files or of paths to them, or several columns of numbers.
-"""
+"""Reads a lake's records: payloads (vectors, encoded files, paths to them, or columns of numbers), and the other columns."""
 
 import math
 from collections.abc import Iterable, Iterator

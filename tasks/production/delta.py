@@ -46,7 +46,7 @@ class DeltaTarget(ObjectTarget):
             return None
         number = table.transaction_version(APPLICATION)
         if number is None:
-            raise ConfigError(f"{self.location}: expected no table or a protected lake, found another table; choose another")
+            raise ConfigError(f"{self.location}: expected a protected lake or none, found another table; choose another target")
         return load_manifest(self._manifest(number >> 32, number & 0xFFFFFFFF))
 
     def manifests(self) -> dict[int, Manifest]:

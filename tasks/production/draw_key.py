@@ -30,11 +30,7 @@ def new_key(path: Path) -> str:
 
 
 def find_key(file: Path | None, environment: Mapping[str, str], given: str | None = None) -> bytes:
-    """The draw key: from a secret store, else from a file, else from the environment.
-
-    Raises:
-        ConfigError: there is none, it is no 256-bit key, others can read its file, or it comes from a guessable seed.
-    """
+    """The draw key: `given` by a secret store, else from a file, else from the environment; rejects one that others can guess."""
     if given is not None:
         return _parsed(given, "the secret")
     if file is None and KEY in environment:

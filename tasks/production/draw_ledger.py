@@ -79,11 +79,9 @@ def refuse_past(limit: int, draws: Mapping[str, int], override: str | None) -> N
     """Rejects a run that would draw a partition's records more often than the limit, unless a reason is given."""
     over = {name: count for name, count in draws.items() if count > limit}
     if over and not override:
-        raise ConfigError(
-            f"{len(over)} partition(s), such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times, "
-            f"protect.draws_at_most is {limit}: an attacker can average several draws of one record. Keep model, pool and "
-            f"key, or give --redraw 'reason'"
-        )
+        drawn = f"such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times"
+        why = f"protect.draws_at_most is {limit}: an attacker can average several draws of one record"
+        raise ConfigError(f"{len(over)} partition(s), {drawn}, {why}. Keep model, pool and key, or give --redraw 'reason'")
 
 
 def _among(hashes: WordArray, segment: WordArray) -> np.ndarray:

@@ -4,6 +4,7 @@ A rollback publishes an earlier version again, under a new number: numbers only 
 protect run compares the source with the restored content and publishes on top. It deletes nothing; the next run does.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -27,11 +28,9 @@ FILE = "versions.jsonl"  # in the private state folder: published files carry no
 
 
 def open_target(place: str, state: str | Path | None = None, form: Literal["parquet", "delta"] | None = None) -> Target:
-    """The target at a path or URL.
+    """The target at a path or URL, by default in the form that is there, or Parquet.
 
-    Args:
-        state: its private folder, which for a path must be on the same file system; default: beside the path.
-        form: default: what is there, and Parquet in an empty place.
+    `state` is its private folder, for a path on the same file system; default: beside the path.
     """
     folder = state_of(place, state)
     files, base = find_filesystem(place)  # looked up without deltalake, which a forked process cannot use
@@ -57,17 +56,14 @@ def list_versions(target: Target) -> list[dict[str, Any]]:
     for number, manifest in sorted(target.manifests().items(), reverse=True):
         receipts = manifest.partitions.values()
         pins = {name: sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
-        found.append(
-            {
-                "version": number,
-                "live": current is not None and number == current.version,
-                "published": times.get(number),  # UTC; None where the state folder has no record
-                "partitions": len(receipts),
-                "rows": sum(one.rows for one in receipts),
-                **{f"{name}s": values for name, values in pins.items()},
-                "restores": manifest.restores,
-            }
-        )
+        shown = {
+            "version": number,
+            "live": current is not None and number == current.version,
+            "published": times.get(number),  # UTC; None where the state folder has no record
+            "partitions": len(receipts),
+            "rows": sum(one.rows for one in receipts),
+        }
+        found.append(shown | {f"{name}s": values for name, values in pins.items()} | {"restores": manifest.restores})
     return found
 
 
@@ -122,9 +118,7 @@ def _times(state: Path) -> dict[int, str]:
     found: dict[int, str] = {}
     path = state / FILE
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
             found[int(entry["version"])] = str(entry["published"])
-        except (ValueError, KeyError, TypeError):
-            continue
     return found

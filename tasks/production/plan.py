@@ -41,12 +41,7 @@ def make_plan(
     holds: Callable[[Manifest, str], bool],
     still_good: Callable[[Receipt], bool],
 ) -> Plan:
-    """Compares the source with what is published.
-
-    Args:
-        holds: whether a published partition's files exist.
-        still_good: whether a partition made with other pins may stay: donors were withdrawn, and it shows none of them.
-    """
+    """Compares the source with what is published, whose files may be gone (`holds`), or still good though the pins changed."""
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
     for name, partition in partitions.items():

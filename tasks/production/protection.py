@@ -14,8 +14,7 @@ from pathlib import Path
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, ConfigError, DataError, PassError, StorageError, TransientError
 from tasks.expectations.suites import load_library
-from tasks.production.audit_gate import AuditGate
-from tasks.production.checks import check_partitions
+from tasks.production.audit_gate import AuditGate, check_partitions
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
 from tasks.production.history import note_version, open_target
@@ -25,7 +24,7 @@ from tasks.production.manifest import Manifest, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.source import LakeSource, check_drift
-from tasks.production.staging import Staged, Staging, joined_sample
+from tasks.production.staging import DATA, Staged, Staging, joined_sample
 from tasks.production.withdrawal import read_withdrawal
 from tasks.production.worker import THREADS
 from tasks.production.writer_lock import Lease
@@ -56,6 +55,7 @@ class Protection:
         self._gate = gate or AuditGate(config.audit, config.seed, config.compute.threads, layout, options.key)
         self._source = LakeSource(lake_section(config, options, layout))
         self._manifest = before = self.target.current()
+        self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
         columns = PinnedColumns(schema, added, options.new_columns)
         check_drift(options.source, columns, self._source.schema)
@@ -84,7 +84,7 @@ class Protection:
             with storage_errors(self.state), self.target.lock() as held:
                 crash_point("locked")
                 now = self.target.current()
-                if (now.version if now else 0) != (self._manifest.version if self._manifest else 0):
+                if (now.version if now else 0) != self._version:
                     raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
                 self._staging.pin(self.job.pins, self._numerics)
                 crash_point("pinned")
@@ -99,11 +99,8 @@ class Protection:
             raise StorageError(f"{error}. Staging was cleared; the published versions stay") from error.__cause__
 
     def idle(self, plan: Plan) -> bool:
-        """Whether there is nothing to do; then also removes what a run left that was killed after it had published.
-
-        A source that lost partitions is rejected: an accident, unless the user decides otherwise.
-        """
-        if plan.missing and not self.options.drop_missing:
+        """Whether there is nothing to do; then also removes what a run left that was killed after it had published."""
+        if plan.missing and not self.options.drop_missing:  # an accident, unless the user decides otherwise
             found = f"{len(plan.missing)} published partition(s), such as {plan.missing[0]}, are missing from the source"
             raise DataError(f"{found}: restore them, or give --drop-missing to remove them from the target")
         if plan.work or plan.missing:
@@ -171,15 +168,19 @@ class Protection:
         crash_point("checked")
         result = self._audit(staged)
         crash_point("audited")
-        receipts = self._count(staged)
-        version = (self._manifest.version if self._manifest else 0) + 1
+        draw, hashes = self.job.pins.draw, {name: one.hashes() for name, one in staged.items()}
+        draws = {name: self._ledger.draws(one, draw) for name, one in hashes.items()}
+        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
+        receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
+        for name, receipt in receipts.items():
+            self._receipts.save(receipt, staged[name].donors())
+        version = self._version + 1
         if staged:
-            hashes = [one.hashes() for one in staged.values()]
-            self._ledger.record(self.job.pins.draw, version, hashes, self.options.redraw)
+            self._ledger.record(draw, version, list(hashes.values()), self.options.redraw)
         crash_point("ledger written")
         manifest = self._next(plan, receipts, version, held, result)
         note_version(self.state, manifest)
-        self.target.publish(manifest, {name: one.data for name, one in staged.items()}, held, self._manifest)
+        self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
         self._finish()
         crash_point("staging cleared")
         return manifest
@@ -240,15 +241,6 @@ class Protection:
         if result.verdict != "pass":
             raise AuditFailed(f"the audit before publishing failed, and nothing was published: {'; '.join(result.reasons)}")
         return result
-
-    def _count(self, staged: Mapping[str, Staged]) -> dict[str, Receipt]:
-        """Receipts with the number of draws; rejects records that were drawn too often."""
-        draws = {name: self._ledger.draws(one.hashes(), self.job.pins.draw) for name, one in staged.items()}
-        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
-        receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
-        for name, receipt in receipts.items():
-            self._receipts.save(receipt, staged[name].donors())
-        return receipts
 
     def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Lease, result: GateResult) -> Manifest:
         before = self._manifest

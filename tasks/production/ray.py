@@ -36,12 +36,11 @@ class RayExecutor:
         except ImportError:
             raise ConfigError("executor ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._ray, self._workers, self._address = ray, workers, address
-        self._connected = False
+        self._ray, self._workers, self._address, self._connected = ray, workers, address, False
 
     def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
         waiting = {one.partition.name: one for one in work}
-        if waiting:
+        if waiting and not self._connected:
             self._connect()
         for round_ in range(1, ROUNDS + 1):
             try:
@@ -62,8 +61,6 @@ class RayExecutor:
         self._connected = False
 
     def _connect(self) -> None:
-        if self._connected:
-            return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
         if self._address is None:  # reachable from this machine only
             quiet |= {"num_cpus": self._workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}

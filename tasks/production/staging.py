@@ -35,15 +35,10 @@ class Staged:
     folder: Path
     receipt: Receipt
 
-    @property
-    def data(self) -> Path:
-        """The files to publish."""
-        return self.folder / DATA
-
     def columns(self) -> str:
         """Columns and types, read from the written files."""
-        tables = [file.path for file in self.receipt.files if file.path.endswith(".parquet")]
-        return " / ".join(sorted({str(pq.read_schema(self.data / path)) for path in tables}))
+        tables = [self.folder / DATA / file.path for file in self.receipt.files if file.path.endswith(".parquet")]
+        return " / ".join(sorted({str(pq.read_schema(path)) for path in tables}))
 
     def donors(self) -> IntArray:
         """How often each donor was drawn."""
@@ -71,10 +66,8 @@ class Staging:
         before = read_json(path) if path.exists() else None
         if before is not None and before["pins"] == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
             differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])
-            raise ConfigError(
-                f"{self.folder}: an unfinished run computed with another {', '.join(differ)}, and its draws could differ; "
-                f"finish it where it started, or delete the folder to start again"
-            )
+            found = f"an unfinished run computed with another {', '.join(differ)}, and its draws could differ"
+            raise ConfigError(f"{self.folder}: {found}; finish it where it started, or delete the folder to start again")
         if before != now:
             self.clear()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -127,12 +120,11 @@ def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attri
     arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
     # Numbered as they appear: the hashes depend on the state folder's own key, and the gate's verdict must not.
     _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
-    persons = np.argsort(np.argsort(first))[places]
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
     return Sample(
         features=arrays["features"],
         donors=arrays["donors"],
-        persons=persons.astype(np.int64),
+        persons=np.argsort(np.argsort(first))[places].astype(np.int64),
         units=arrays["units"],
         labels=labels,
         attributes=attributes if labels else (),

@@ -48,12 +48,7 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
 def withdraw(
     before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], *, by: Literal["record", "person"]
 ) -> Withdrawal:
-    """Writes pool and models without these donors below another root.
-
-    Raises:
-        DataError: an id is no donor's, or a useful class would have no donor left; the message contains no id.
-        MethodError: a model cannot drop donors: train it again.
-    """
+    """Writes pool and models without these donors below another root; messages contain no id."""
     pool = before.artefact("pool", RunKey(dataset))
     table = read_folder(pool)
     names, wanted = table.column(RECORD_ID if by == "record" else PERSON).to_pylist(), set(ids)
@@ -64,9 +59,7 @@ def withdraw(
     rest = table.take(pa.array(kept))
     for name in config.useful:
         if lost := len(set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())):
-            raise DataError(
-                f"{lost} class(es) of useful attribute {name!r} would have no donor left: sample a new pool and train"
-            )
+            raise DataError(f"{lost} class(es) of useful attribute {name!r} would have no donor: sample a new pool and train")
     models = sorted(path for path in before.artefact("model", RunKey(dataset, "*")).parent.glob("*") if path.is_dir())
     withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left))
     with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:

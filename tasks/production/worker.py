@@ -1,5 +1,6 @@
 """A worker: protects one partition at a time and stages its files with a receipt. Memory holds a few numbers per record."""
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,17 +63,12 @@ class Worker:
             expected, found = (f"{one.kind} payloads of shape {one.shape}" for one in (known, payload))
             raise SchemaMismatch(f"{job.lake.source}: payload: expected {expected} as in the pool, found {found}; check both")
         self._keyed = KeyedRelease(run=RunKey(job.dataset, job.method), model=job.pins.model, forbid=job.forbid, key=job.key)
-        self.release = ReleasedRows(
-            self._keyed,
-            self.protector.pool,
-            payload,
-            self.source.released_schema(job.release, job.plain_lists),
-            columns=job.lake.payload,
-            paths=job.lake.payload_is_path,
-        )
+        schema, pool = self.source.released_schema(job.release, job.plain_lists), self.protector.pool
+        columns, paths = job.lake.payload, job.lake.payload_is_path
+        self.release = ReleasedRows(self._keyed, pool, payload, schema, columns=columns, paths=paths)
         _, _, self._extractor = load_extractor(job.lake, job.extractor, payload, job.device, job.dataset)
         self._attributes = attributes if self.source.labels else ()
-        self._units = None if job.forbid == "none" else donor_units(self.protector.pool, job.forbid)
+        self._units = None if job.forbid == "none" else donor_units(pool, job.forbid)
         self._numerics = json_digest(fingerprint(device, THREADS))
 
     def attempt(self, work: Work) -> Receipt | Failure:
@@ -127,8 +123,10 @@ class Worker:
             hashes = keyed_words(job.ledger_key, "ledger", (job.dataset,), ids)
             persons = keyed_words(job.ledger_key, "person", (), self._persons(records)) if lake.person else hashes
             units = np.full(len(ids), -1, dtype=np.int64) if exclusion is None else exclusion.record_units
+            labels = [class_indices(records, attribute.name, attribute.classes) for attribute in self._attributes]
             columns: dict[str, np.ndarray] = {"words": words, "features": features, "donors": donors, "persons": persons}
-            sample = _first_of(work.sampled, sample, columns | {"units": units, "labels": self._labels(records)})
+            columns |= {"units": units, "labels": np.array(labels, dtype=np.int64).reshape(len(labels), len(ids)).T}
+            sample = _first_of(work.sampled, sample, columns)
             parts.append((donors, words, hashes, records.select(self.source.passed_columns)))
         if not parts:
             raise DataError(f"{name}: has no usable record; restore or remove the partition")
@@ -160,11 +158,6 @@ class Worker:
             raise DataError("pool.forbid: same_person needs the column `person` of the lake; declare it in params.yaml")
         return list(records.column(self.job.lake.person).to_pylist())
 
-    def _labels(self, records: pa.Table) -> IntArray:
-        """(n, attributes) class indices; no columns where the lake carries no labels."""
-        codes = [class_indices(records, attribute.name, attribute.classes) for attribute in self._attributes]
-        return np.stack(codes, axis=1) if codes else np.empty((len(records), 0), dtype=np.int64)
-
     def _write(self, folder: Path, drawn: _Drawn, partition: str) -> list[Path]:
         """Writes the released rows of a partition and the files that they point to."""
         (folder / partition).mkdir(parents=True, exist_ok=True)
@@ -176,9 +169,7 @@ class Worker:
             beside = None if drawn.passed is None else drawn.passed.slice(group.start, len(group))
             return release.rows(drawn.donors[group.start : group.stop], beside, partition)
 
-        def written() -> None:
-            crash_point("partition half written")
-
+        written = functools.partial(crash_point, "partition half written")
         for number, path in enumerate(paths):
             own = rows[number * FILE_ROWS : (number + 1) * FILE_ROWS]
             write_rows(path, release.schema, own, released, at_once=release.rows_at_once, written=written)

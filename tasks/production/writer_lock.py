@@ -89,8 +89,6 @@ def read_lease(folder: Path) -> str | None:
 
 def _record(path: Path) -> dict[str, Any]:
     """The last writer's record; a damaged one counts as none, since the lock decides on one machine."""
-    try:
-        found = read_json(path)
-    except DataError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    with contextlib.suppress(DataError):
+        return dict(found) if isinstance(found := read_json(path), dict) else {}
+    return {}

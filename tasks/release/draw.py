@@ -34,10 +34,8 @@ class KeyedRelease:
         return draw_donors(channel, features, record_ids, key=self.key, scope=scope, finished=finished)
 
     def order_words(self, partition: str, record_ids: Sequence[str]) -> WordArray:
-        """A word per record; a partition is released in the order of these words, which only the key's holder can undo.
-
-        It depends on the method and the rule, too: two releases in one order would be two draws of the same records side by side.
-        """
+        """A word per record; a partition is released in the order of these words, which only the key's holder can undo."""
+        # Depends on the method and the rule, too: two releases in one order would be two draws of each record side by side.
         rule = () if self.forbid == "none" else (self.forbid,)
         scope = (self.run.dataset, str(self.run.method), self.model, partition, *rule)
         return keyed_words(self.key, "order", scope, record_ids)

@@ -94,9 +94,7 @@ def write_rows(
 ) -> None:
     """Writes a file of released rows, reads it back and compares it; then makes it durable, with times that say nothing.
 
-    Args:
-        released: makes the rows of a range, the same ones whenever it is called.
-        written: called after every row group.
+    `released` makes the rows of a range, the same ones whenever it is called; `written` is called after every row group.
     """
     groups = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
     with open_writer(path, schema, dictionaries=dictionaries) as writer:
