@@ -1,4 +1,4 @@
-"""The seams of lake protection, Executor and Gate, and the values that pass between the parts of a run: none of a record."""
+"""The seams of lake protection, Executor and Gate, and the values that pass between the parts of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -41,7 +41,7 @@ def make_plan(
     holds: Callable[[Manifest, str], bool],
     still_good: Callable[[Receipt], bool],
 ) -> Plan:
-    """Compares the source with what is published, whose files may be gone (`holds`), or still good though the pins changed."""
+    """Compares the source with what is published; `still_good` partitions stay although the pins have changed."""
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
     for name, partition in partitions.items():
