@@ -194,7 +194,7 @@ def rollback(
 
 
 def _open(target: str, state: Path | None) -> "OpenTarget":
-    from tasks.production.open import open_target
+    from tasks.production.history import open_target
 
     return open_target(target, state)
 
@@ -238,7 +238,7 @@ def withdraw_donors(
 ) -> None:
     """Remove donors and list the partitions that show them."""
     from tasks.config import load_config
-    from tasks.production.receipts import Receipts
+    from tasks.production.manifest import Receipts
     from tasks.production.withdrawal import withdraw
     from tasks.running.layout import Layout
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +22,7 @@ NUMBERS_AT_ONCE = 2**20  # of vectors
 MAX_GROUP_BYTES = 2**30  # a Parquet row group is read as a whole
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Some rows of one file."""
 
     columns: pa.RecordBatch
@@ -51,31 +51,25 @@ class OpenLake:
 
     def batches(self, fragments: Iterable[ds.Fragment], columns: Iterable[str], payload: Payload) -> Iterator[Batch]:
         """The rows of these files in batches; memory does not grow with the number of rows."""
-        wanted, at_once = sorted(set(columns)), _rows_at_once(payload)
+        wanted, at_once = sorted(set(columns)), RECORDS_AT_ONCE
+        if payload.kind == "vector":
+            at_once = max(RECORDS_AT_ONCE, min(8192, NUMBERS_AT_ONCE // max(1, math.prod(payload.shape))))
         for fragment in fragments:
             row, place = 0, self.place(fragment)
             with self.reading(place):
                 # A scanner reads ahead in all that it gets, whatever its options: it gets one row group at a time.
-                parts = [fragment] if self.columns.format == "csv" else self._groups(fragment, place)
-            for part in parts:
-                with self.reading(place):
-                    batches = part.to_batches(schema=self.table.schema, columns=wanted, batch_size=at_once, batch_readahead=1)
-                while True:
-                    with self.reading(place):
-                        batch = next(batches, None)
-                    if batch is None:
-                        break
-                    yield Batch(batch, place, row)
-                    row += len(batch)
+                for part in [fragment] if self.columns.format == "csv" else self._groups(fragment, place):
+                    scan = {"schema": self.table.schema, "columns": wanted, "batch_size": at_once, "batch_readahead": 1}
+                    for batch in part.to_batches(**scan):
+                        yield Batch(batch, place, row)
+                        row += len(batch)
 
     def require(self, names: Iterable[str]) -> None:
         """Raises a SchemaMismatch that lists the columns which the table does not have."""
         found = self.table.schema.names
-        missing = [name for name in names if name not in found]
-        if missing:
-            raise SchemaMismatch(
-                f"{self.source}: missing columns: {', '.join(missing)}; found {', '.join(found)}; correct the lake or params.yaml"
-            )
+        if missing := [name for name in names if name not in found]:
+            listed = f"missing columns: {', '.join(missing)}; found {', '.join(found)}"
+            raise SchemaMismatch(f"{self.source}: {listed}; correct the lake or params.yaml")
 
     @contextlib.contextmanager
     def reading(self, place: str = "") -> Iterator[None]:
@@ -91,26 +85,17 @@ class OpenLake:
             raise StorageError(f"{where}: cannot be read now ({error.strerror}); run again") from None
 
     def _groups(self, fragment: ds.Fragment, place: str) -> list[ds.Fragment]:
-        """The row groups of a Parquet file."""
+
         largest = max((group.total_byte_size for group in fragment.row_groups), default=0)
         if largest > MAX_GROUP_BYTES:
-            raise DataError(
-                f"{self.source}, {place}: expected row groups of at most {MAX_GROUP_BYTES // 2**20} MB, found one of "
-                f"{largest // 2**20} MB; write the file with smaller ones"
-            )
-        groups: list[ds.Fragment] = fragment.split_by_row_group()
-        return groups
+            limit, found = (f"{size // 2**20} MB" for size in (MAX_GROUP_BYTES, largest))
+            expected = f"expected row groups of at most {limit}, found one of {found}"
+            raise DataError(f"{self.source}, {place}: {expected}; write the file with smaller ones")
+        return list(fragment.split_by_row_group())
 
 
 def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ()) -> OpenLake:
-    """Opens the lake at a path or URL.
-
-    Args:
-        attributes: more columns that CSV files hold as text.
-
-    Raises:
-        DataError: there is none, or it has another format; the message contains no value of a record.
-    """
+    """Opens the lake at a path or URL, or raises a DataError without a value; `attributes` are more text columns of CSV files."""
     filesystem, folder = find_filesystem(source)
     version, kind = None, columns.format
     try:
@@ -121,7 +106,9 @@ def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ())
             table, version = delta.to_pyarrow_dataset(), delta.version()
         else:
             files = _table_files(filesystem, folder, kind)
-            form = _csv_format({*columns.context(), *attributes}) if kind == "csv" else kind
+            # Ids and classes of CSV files are text: read as a number, 007 would be 7.
+            options = csv.ConvertOptions(column_types=dict.fromkeys((*columns.context(), *attributes), pa.string()))
+            form = ds.CsvFileFormat(convert_options=options) if kind == "csv" else kind
             table = ds.dataset(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
@@ -129,13 +116,6 @@ def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ())
         # Errors of Delta Lake and of object stores share no base class, and their text may hold values of statistics.
         raise DataError(f"{source}: cannot be opened as {kind} ({type(error).__name__}); check `source` and `format`") from None
     return OpenLake(source=source, columns=columns, filesystem=filesystem, folder=folder, table=table, version=version)
-
-
-def _rows_at_once(payload: Payload) -> int:
-    """Rows per batch: many short vectors, few files."""
-    if payload.kind != "vector":
-        return RECORDS_AT_ONCE
-    return max(RECORDS_AT_ONCE, min(8192, NUMBERS_AT_ONCE // max(1, math.prod(payload.shape))))
 
 
 def text_column(column: pa.Array, name: str, place: str) -> pa.Array:
@@ -163,7 +143,7 @@ def find_filesystem(source: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in source:
         return pafs.LocalFileSystem(), source
     try:
-        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(source)
+        filesystem, path = pafs.FileSystem.from_uri(source)
     except pa.ArrowInvalid:
         import fsspec
 
@@ -172,13 +152,8 @@ def find_filesystem(source: str) -> tuple[pafs.FileSystem, str]:
         except (ValueError, ImportError) as error:
             scheme = source.split("://", 1)[0]
             raise ConfigError(f"source: no file system for {scheme}://: install the fsspec package for it ({error})") from None
-        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
-    return found
-
-
-def _csv_format(texts: Iterable[str]) -> ds.CsvFileFormat:
-    """Ids and classes are text: read as a number, 007 would be 7."""
-    return ds.CsvFileFormat(convert_options=csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())))
+        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    return filesystem, path
 
 
 def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[str]:
@@ -188,9 +163,8 @@ def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     files = [file.path for file in found if file.type == pafs.FileType.File and file.path.endswith(f".{suffix}")]
     hidden = ("_", ".")  # _temporary, _delta_log, .crc: files that other programs keep for themselves
-    shown = sorted(
-        path for path in files if not any(part.startswith(hidden) for part in PurePosixPath(path.removeprefix(folder)).parts)
-    )
+    inside = {path: PurePosixPath(path.removeprefix(folder)).parts for path in files}
+    shown = sorted(path for path, parts in inside.items() if not any(part.startswith(hidden) for part in parts))
     if not shown:
         raise DataError(f"expected files named *.{suffix} are missing; check `source` and `format`")
     return shown
@@ -202,5 +176,5 @@ def table_format(path: Path) -> TableFormat:
         raise DataError(f"{path}: expected a Parquet, Delta or CSV table, found nothing; check the path")
     if (path / "_delta_log").is_dir():
         return "delta"
-    names = [path.name] if path.is_file() else [file.name for file in path.rglob("*.*") if file.is_file()]
-    return "csv" if not any(name.endswith(".parquet") for name in names) and any(n.endswith(".csv") for n in names) else "parquet"
+    suffixes = {file.suffix for file in ([path] if path.is_file() else path.rglob("*.*")) if file.is_file()}
+    return "csv" if ".csv" in suffixes and ".parquet" not in suffixes else "parquet"

@@ -47,22 +47,14 @@ class PairTable:
 
     def texts(self, name: str) -> list[str]:
         """A column of text, whole numbers or booleans as text; a missing value is an error."""
-        values: list[str] = text_column(self.others.column(name).combine_chunks(), name, self.place).to_pylist()
-        return values
+        return list(text_column(self.others.column(name).combine_chunks(), name, self.place).to_pylist())
 
 
 def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) -> PairTable:
     """The payload and the other columns of a table, rows in file order; all other columns where none are named."""
-    opened = LakeColumns(
-        format=table_format(path),
-        record_id=columns.key or RECORD_ID,
-        payload=columns.payload,
-        payload_shape=columns.shape,
-        person=columns.person,
-        block=columns.block,
-        split=columns.split,
-    )
-    lake = open_lake(str(path), opened, columns.roles.roles())
+    key, form = columns.key or RECORD_ID, table_format(path)
+    opened = LakeColumns(format=form, record_id=key, payload=columns.payload, payload_shape=columns.shape)
+    lake = open_lake(str(path), opened, (*columns.roles.roles(), *columns.context()))
     vectors = _payload_columns(lake.table.schema, columns, path)
     lake.require(wanted or ([columns.key] if columns.key else []))
     lake = dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
@@ -83,68 +75,52 @@ def _payload_columns(schema: pa.Schema, columns: PairColumns, path: Path) -> tup
     taken = {*columns.roles.roles(), *columns.context()}
     found = [name for pattern in columns.payload for name in fnmatch.filter(schema.names, pattern) if name not in taken]
     if not found:
-        raise SchemaMismatch(
-            f"{path}: expected payload column(s) {', '.join(columns.payload)}; found {', '.join(schema.names)}; give --payload"
-        )
-    for name in found:
-        kind = value_type(schema.field(name).type)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            raise SchemaMismatch(
-                f"{path}: column {name!r} holds encoded files: expected numbers or a list of floats per record; extract features "
-                "of originals and of released files with one extractor first, and audit those"
-            )
+        wanted, names = ", ".join(columns.payload), ", ".join(schema.names)
+        raise SchemaMismatch(f"{path}: expected payload column(s) {wanted}; found {names}; give --payload")
+    if encoded := [name for name in found if value_type(schema.field(name).type) in (pa.binary(), pa.large_binary())]:
+        advice = "extract features of originals and of released files with one extractor first, and audit those"
+        holds = f"column {encoded[0]!r} holds encoded files: expected numbers or a list of floats per record"
+        raise SchemaMismatch(f"{path}: {holds}; {advice}")
     return tuple(dict.fromkeys(found))
 
 
 def beside_payload(release: PairTable, columns: PairColumns) -> pa.Table:
     """The other columns of a released table; every reader sees them."""
-    private = [name for name in columns.roles.private if name in release.others.column_names and name not in columns.context()]
-    if private:
-        raise DataError(
-            f"{release.place}: holds the private attribute(s) {', '.join(private)}, which every reader of the release sees; "
-            "remove them, even if they are a donor's"
-        )
     extra = [name for name in release.others.column_names if name not in columns.context()]
+    if private := [name for name in columns.roles.private if name in extra]:
+        holds = f"holds the private attribute(s) {', '.join(private)}, which every reader of the release sees"
+        raise DataError(f"{release.place}: {holds}; remove them, even if they are a donor's")
     if len(extra) > MOST_COLUMNS:
-        raise DataError(
-            f"{release.place}: expected at most {MOST_COLUMNS} columns beside the payload, found {len(extra)}; "
-            "name those that belong to the payload with --payload, remove those that are not released"
-        )
+        expected = f"expected at most {MOST_COLUMNS} columns beside the payload, found {len(extra)}"
+        advice = "name those that belong to the payload with --payload, remove those that are not released"
+        raise DataError(f"{release.place}: {expected}; {advice}")
     return release.others.select(extra)
 
 
 def matching_rows(originals: PairTable, release: PairTable, columns: PairColumns) -> IntArray:
     """Row of the release for every original."""
-    if originals.payload.shape[1:] != release.payload.shape[1:]:
-        raise SchemaMismatch(
-            f"{release.place}: expected payloads of shape {originals.payload.shape[1:]} as the originals', found "
-            f"{release.payload.shape[1:]}"
-        )
+    shape, other = originals.payload.shape[1:], release.payload.shape[1:]
+    if shape != other:
+        raise SchemaMismatch(f"{release.place}: expected payloads of shape {shape} as the originals', found {other}")
     n, found = len(originals.payload), len(release.payload)
     if columns.key is None:
         if n != found:
             raise DataError(f"{release.place}: expected {n} rows as in the originals, found {found}; give --key to join by")
-        for name in (columns.person, columns.block, columns.split):
-            if name is not None and name in release.others.column_names:
-                differ = sum(a != b for a, b in zip(originals.texts(name), release.texts(name), strict=True))
-                if differ:
-                    raise DataError(
-                        f"{release.place}: rows are in another order: column {name!r} differs in {differ}; give --key"
-                    )
+        for name in (name for name in columns.context() if name in release.others.column_names):
+            differ = sum(a != b for a, b in zip(originals.texts(name), release.texts(name), strict=True))
+            if differ:
+                raise DataError(f"{release.place}: rows are in another order: column {name!r} differs in {differ}; give --key")
         return np.arange(n)
     keys = [_keys(table, columns.key) for table in (originals, release)]
     missing = len(keys[0].keys() - keys[1].keys()), len(keys[1].keys() - keys[0].keys())
     if any(missing):
-        raise DataError(
-            f"{release.place}: expected the originals' keys in column {columns.key!r}: {missing[0]} missing, {missing[1]} unknown"
-        )
+        found_keys = f"{missing[0]} missing, {missing[1]} unknown"
+        raise DataError(f"{release.place}: expected the originals' keys in column {columns.key!r}: {found_keys}")
     return np.array([keys[1][key] for key in keys[0]], dtype=np.int64)
 
 
 def _keys(table: PairTable, name: str) -> dict[str, int]:
-    keys = {key: row for row, key in enumerate(table.texts(name))}
-    if len(keys) < len(table.payload):
-        raise DataError(
-            f"{table.place}: column {name!r}: expected as many keys as its {len(table.payload)} records, found {len(keys)}"
-        )
+    keys, rows = {key: row for row, key in enumerate(table.texts(name))}, len(table.payload)
+    if len(keys) < rows:
+        raise DataError(f"{table.place}: column {name!r}: expected as many keys as its {rows} records, found {len(keys)}")
     return keys

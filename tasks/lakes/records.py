@@ -1,7 +1,4 @@
-"""Reads a lake's records: payloads, and the columns beside them.
-
-A payload is one column of vectors, of encoded files or of paths to them, or several columns of numbers.
-"""
+"""Reads a lake's records: payloads (vectors, encoded files, paths to them, or columns of numbers), and the other columns."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,6 +18,8 @@ from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload, Payloads
 from tasks.payloads.quarantine import Quarantine
 
+_TEXT, _BINARY = (pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())
+
 
 @dataclass(frozen=True, slots=True)
 class LakeRecords:
@@ -35,8 +34,7 @@ class LakeRecords:
 
     def texts(self, name: str) -> list[str]:
         """The values of a text column."""
-        values: list[str] = self.columns.column(name).to_pylist()
-        return values
+        return list(self.columns.column(name).to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,7 @@ class RecordReader:
 
     def _encoded(self, batch: Batch, quarantine: Quarantine) -> tuple[list[bytes], list[int]]:
         """The encoded files that can be used, and the positions of their records."""
-        encoded: list[bytes] = []
-        kept: list[int] = []
+        encoded, kept = [], []
         for position, value in enumerate(batch.columns.column(self.lake.columns.payload[0]).to_pylist()):
             try:
                 data = self._bytes(value)
@@ -99,22 +96,21 @@ class RecordReader:
         """A payload's bytes, read from below the source where the column holds paths."""
         if value is None:
             raise DataError("is missing")
-        if not self.lake.columns.payload_is_path:
-            data: bytes = value
-        else:
-            path = PurePosixPath(value)
-            if path.is_absolute() or ".." in path.parts:
-                raise DataError("has a path outside the source")
-            try:
-                with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
-                    data = stream.read(MAX_FILE_BYTES + 1)
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
-                raise DataError("has a path to no readable file") from None
-            except OSError as error:
-                raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
+        data: bytes = self._file(PurePosixPath(value)) if self.lake.columns.payload_is_path else value
         if len(data) > MAX_FILE_BYTES:
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
         return data
+
+    def _file(self, path: PurePosixPath) -> bytes:
+        if path.is_absolute() or ".." in path.parts:
+            raise DataError("has a path outside the source")
+        try:
+            with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
+                return bytes(stream.read(MAX_FILE_BYTES + 1))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
+            raise DataError("has a path to no readable file") from None
+        except OSError as error:
+            raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
 
 
 def payload_of(lake: OpenLake) -> Payload:
@@ -122,8 +118,8 @@ def payload_of(lake: OpenLake) -> Payload:
     config, source = lake.columns, lake.source
     kinds = [value_type(lake.table.schema.field(name).type) for name in config.payload]
     if config.payload_kind != "vector":
-        expected = "text" if config.payload_is_path else "binary"
-        if not (_is_text(kinds[0]) if config.payload_is_path else _is_binary(kinds[0])):
+        expected, types = ("text", _TEXT) if config.payload_is_path else ("binary", _BINARY)
+        if kinds[0] not in types:
             raise SchemaMismatch(f"{source}: column {config.payload[0]!r}: expected {expected}, found {kinds[0]}")
         return Payload(config.payload_kind)
     declared = math.prod(config.payload_shape) if config.payload_shape else 0
@@ -138,14 +134,6 @@ def payload_of(lake: OpenLake) -> Payload:
     return Payload("vector", config.payload_shape or (length,), config.payload_low, config.payload_high)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
@@ -155,8 +143,7 @@ def _first_length(lake: OpenLake, column: str) -> int:
     kind = value_type(lake.table.schema.field(column).type)
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    scanner = lake.fragments()[0].scanner(schema=lake.table.schema, columns=[column])
-    first = scanner.head(1).column(0).to_pylist()
+    first = lake.fragments()[0].scanner(schema=lake.table.schema, columns=[column]).head(1).column(0).to_pylist()
     if not first or not first[0]:
         raise DataError(f"{lake.source}: the first payload is missing or empty; check the lake")
     return len(first[0])

@@ -1,4 +1,4 @@
-"""The audit gate: examines a sample of the records before they are published.
+"""What is checked before anything is published: the staged partitions, and, by the audit gate, a sample of the records.
 
 Records with labels are attacked. Records without labels rely on the champion's audit: it must be of the same model and pool,
 have passed and be recent, and the records must be similar to those that it examined.
@@ -6,10 +6,13 @@ have passed and be recent, and the records must be similar to those that it exam
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pass_core.auditing.drift import Side
 from pass_core.auditing.run import run_audit
@@ -21,7 +24,9 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
+from tasks.expectations import suites
 from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
+from tasks.production.staging import Staged
 from tasks.release.draw import donor_units
 from tasks.release.protector import Protector, read_protector
 from tasks.running.layout import Layout
@@ -31,7 +36,27 @@ from tasks.sections.audit import AuditConfig
 from tasks.storage.files import rounded
 from tasks.storage.parquet import FEATURES, SPLITS, TableInfo, array_of, read_features
 
+COUNTED = ("rows", "files", "donors")  # of a partition, at least one each
 TRAIN_SHARE = 0.5  # of the sample's persons; attackers learn from their records
+
+
+def check_partitions(name: str, staged: Iterable[Staged], expected: str, docs: Path) -> None:
+    """Checks staged partitions, whose files must have the `expected` columns, or raises ValidationFailed."""
+    names, rows = ("number", "columns", "lost", *COUNTED), []
+    for number, one in enumerate(staged):  # one row per partition: the cost does not depend on the number of records
+        made = one.receipt
+        lost = made.rows_in - made.rows - made.quarantined
+        rows.append((number, one.columns(), lost, made.rows, len(made.files), made.donors))
+    suite = [
+        suites.row_count(len(rows), len(rows)),
+        suites.columns(names),
+        suites.unique("number"),
+        suites.in_set("columns", (expected,)),
+        suites.between("lost", 0, 0),
+        *(suites.between(column, 1, float(2**53)) for column in COUNTED),
+        *(suites.not_null(column) for column in COUNTED),
+    ]
+    suites.check(name, {"partitions": (pd.DataFrame(rows, columns=list(names)), suite)}, docs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +75,8 @@ class AuditGate:
             protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
-            subject = _subject(sample, protector, job, self.config.depth.fresh_draws, self._rng("split"))
             attacks, thresholds, depth = named_attacks(self.config), self.config.thresholds, self.config.depth
+            subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"))
             findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
@@ -69,29 +94,19 @@ class AuditGate:
         audited = labelled.document.forbid
         if audited != job.forbid:
             raise AuditError(f"champion's audit: expected pool.forbid {job.forbid}, found {audited}; run audit again")
+
+        def channel(rows: IntArray) -> Channel:
+            return _channel(protector, sample.units[rows], job)
+
+        reference = side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid)
+        new = Side(sample.features, sample.persons, sample.persons, channel, drawn=sample.donors)
+        now = datetime.datetime.now(datetime.UTC)
         found = audit_unlabelled(
-            protector,
-            labelled,
-            reference=side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid),
-            new=Side(
-                sample.features,
-                sample.persons,
-                sample.persons,
-                lambda rows: _channel(protector, sample.units[rows], job),
-                drawn=sample.donors,
-            ),
-            config=self.config,
-            rng_for=self._rng,
-            now=datetime.datetime.now(datetime.UTC),
-            of=sample.of,
+            protector, labelled, reference=reference, new=new, config=self.config, rng_for=self._rng, now=now, of=sample.of
         )
-        details = {
-            "champion": {
-                row.name: {"role": row.role, "nag": dataclasses.asdict(row.nag)} for row in labelled.document.attributes
-            },
-            "checks": {check.name: {"found": check.found, "limit": check.limit} for check in found.checks},
-        }
-        return _result(found.verdict, "unlabelled", sample, found.reasons, details)
+        champion = {a.name: {"role": a.role, "nag": dataclasses.asdict(a.nag)} for a in labelled.document.attributes}
+        checks = {check.name: {"found": check.found, "limit": check.limit} for check in found.checks}
+        return _result(found.verdict, "unlabelled", sample, found.reasons, {"champion": champion, "checks": checks})
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)

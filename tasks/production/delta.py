@@ -7,7 +7,7 @@ Manifests are in the state folder. The commit itself records which one is curren
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -18,24 +18,20 @@ import pyarrow.parquet as pq
 
 from pass_core.errors import ConfigError, StorageError
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, read_manifest, to_json
+from tasks.production.manifest import Manifest, load_manifest, to_json
+from tasks.production.source import NO_VALUE
 from tasks.production.versions import ObjectTarget
-from tasks.production.writer_lock import Lease
-from tasks.storage.files import read_json, sync_file, write_json
+from tasks.storage.files import sync_file, write_json
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 APPLICATION = "pass-pipeline"
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # also when the table is compacted later
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DeltaTarget(ObjectTarget):
-    """A Delta table in a folder or an object store.
-
-    Files keep their hive folders: some readers (polars) take partition values from the folders alone.
-    """
+    """A Delta table; files keep their hive folders, since some readers (polars) take partition values from those alone."""
 
     plain_lists = True
 
@@ -46,24 +42,17 @@ class DeltaTarget(ObjectTarget):
 
     def current(self) -> Manifest | None:
         table = self._table()
-        number = table.transaction_version(APPLICATION) if table else None
-        if number is None:
-            if table:
-                raise ConfigError(
-                    f"{self.location}: expected an empty folder or a protected lake, found another table; choose another target"
-                )
+        if table is None:
             return None
-        path = self._manifest(number >> 32, number & 0xFFFFFFFF)
-        return read_manifest(read_json(path), str(path))
+        number = table.transaction_version(APPLICATION)
+        if number is None:
+            raise ConfigError(f"{self.location}: expected a protected lake or none, found another table; choose another target")
+        return load_manifest(self._manifest(number >> 32, number & 0xFFFFFFFF))
 
     def manifests(self) -> dict[int, Manifest]:
         # Of two with one number the later was published, with the larger token.
         paths = {int(path.stem.split("-")[0]): path for path in sorted((self.state / "manifests").glob("*.json"))}
-        return {
-            version: read_manifest(read_json(paths[version]), str(paths[version]))
-            for version in self._commits()
-            if version in paths
-        }
+        return {version: load_manifest(paths[version]) for version in self._commits() if version in paths}
 
     def place(self, version: int, token: int) -> str:
         return f"{version:06d}-{token:08x}"
@@ -72,97 +61,63 @@ class DeltaTarget(ObjectTarget):
         paths = [f"{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
         return all(path in self._adds() for path in paths) and self.has_files(manifest, partition)
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
-        own = self.place(manifest.version, manifest.token)
-        crash_point("version started")
-        for name, folder in staged.items():
-            for file in manifest.partitions[name].files:
-                self._upload(folder / file.path, f"{own}/{file.path}")
-            crash_point("version half linked")
+    def _save(self, manifest: Manifest) -> None:
         path = self._manifest(manifest.version, manifest.token)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(path, to_json(manifest))
         sync_file(path)
-        crash_point("version named")
-        held.check()
-        before = self.current()
-        if before is not None and before.token > manifest.token:
-            raise StorageError(f"{self.location}: another run has published meanwhile, so this one published nothing; run again")
-        if manifest.restores is not None and base is not None:
-            self._restore(manifest, base)
-        else:
-            self._commit(manifest, staged, own)
-        crash_point("pointer moved")
+
+    def _make_live(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> None:
+        table = self._table()
+        with _one_line_errors(self.location):
+            if table is not None and base is not None and manifest.restores is not None:
+                table.restore(self._commits()[base.version], commit_properties=_properties(manifest))
+            else:
+                self._commit(table, manifest, staged)
 
     def retire(self, keep: int) -> None:
         """Vacuums files that the last `keep` versions do not contain; older versions of the table can no longer be read."""
         table, current = self._table(), self.current()
         if table is None or current is None:
             return
-        wanted = sorted(
-            commit for version, commit in self._commits().items() if current.version - keep < version <= current.version
-        )
+        commits, oldest = self._commits().items(), current.version - keep + 1
+        wanted = sorted(commit for version, commit in commits if oldest <= version <= current.version)
         with _one_line_errors(self.location):
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=wanted)
         crash_point("retired one")
         for path in (self.state / "manifests").glob("*.json"):
-            if int(path.stem.split("-")[0]) <= current.version - keep:
+            if int(path.stem.split("-")[0]) < oldest:
                 path.unlink()
 
-    def _commit(self, manifest: Manifest, staged: Mapping[str, Path], own: str) -> None:
+    def _commit(self, table: "DeltaTable | None", manifest: Manifest, staged: Mapping[str, Path]) -> None:
         from deltalake import Schema
-        from deltalake.transaction import create_table_with_add_actions
+        from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-        adds = [
-            _add(f"{own}/{file.path}", folder / file.path, name)
-            for name, folder in staged.items()
-            for file in manifest.partitions[name].files
-        ]
-        properties = _properties(manifest)
-        columns, schema = self._columns(manifest, staged)
-        table = self._table()
-        with _one_line_errors(self.location):
-            if table is None:
-                create_table_with_add_actions(
-                    self.location,
-                    Schema.from_arrow(schema),
-                    adds,
-                    partition_by=columns,
-                    configuration=NO_STATISTICS,
-                    commit_properties=properties,
-                )
-            else:
-                removed = self._removals(set(manifest.partitions) - set(staged))
-                known = table.schema() if not staged else Schema.from_arrow(schema)
-                table.create_write_transaction([*adds, *removed], "append", known, columns, commit_properties=properties)
-
-    def _restore(self, manifest: Manifest, base: Manifest) -> None:
-        table = self._table()
-        if table is not None:
-            with _one_line_errors(self.location):
-                table.restore(self._commits()[base.version], commit_properties=_properties(manifest))
+        own, adds = self.place(manifest.version, manifest.token), []
+        fields: list[pa.Field] = []
+        for name, folder in staged.items():
+            for file in manifest.partitions[name].files:
+                rows = json.dumps({"numRecords": pq.read_metadata(folder / file.path).num_rows})
+                adds.append(AddAction(f"{own}/{file.path}", file.bytes, _values(name), 0, True, rows))
+            fields = fields or list(pq.read_schema(folder / manifest.partitions[name].files[0].path))
+        columns, properties = list(_values(next(iter(manifest.partitions), "."))), _properties(manifest)
+        # Partition columns are text.
+        schema = Schema.from_arrow(pa.schema([*fields, *(pa.field(column, pa.string()) for column in columns)]))
+        if table is None:
+            more: dict[str, Any] = {"configuration": NO_STATISTICS, "commit_properties": properties}
+            create_table_with_add_actions(self.location, schema, adds, partition_by=columns, **more)
+            return
+        # All files of partitions that are replaced or removed go, by any writer; those of unchanged partitions stay.
+        kept = [_values(name) for name in manifest.partitions if name not in staged]
+        gone = [RemoveAction(path, True, 0, None, dict(v)) for path, v in self._adds().items() if dict(v) not in kept]
+        known = schema if staged else table.schema()
+        table.create_write_transaction([*adds, *gone], "append", known, columns, commit_properties=properties)
 
     def _commits(self) -> dict[int, int]:
         """Version -> the table's own number of its commit."""
         table = self._table()
         history = reversed(table.history()) if table else ()
         return {entry["passVersion"]: entry["version"] for entry in history if entry.get("passVersion") is not None}
-
-    def _removals(self, unchanged: set[str]) -> list[Any]:
-        """All files of partitions that are replaced or removed, by any writer; those of unchanged partitions stay."""
-        from deltalake.transaction import RemoveAction
-
-        kept = [_values(name) for name in unchanged]
-        gone = {path: values for path, values in self._adds().items() if dict(values) not in kept}
-        return [RemoveAction(path, True, 0, None, dict(values)) for path, values in gone.items()]
-
-    def _columns(self, manifest: Manifest, staged: Mapping[str, Path]) -> tuple[list[str], pa.Schema]:
-        """Partition columns, which are text, and all columns."""
-        columns = list(_values(next(iter(manifest.partitions), ".")))
-        fields: Sequence[pa.Field] = ()
-        for name, folder in list(staged.items())[:1]:
-            fields = list(pq.read_schema(folder / manifest.partitions[name].files[0].path))
-        return columns, pa.schema([*fields, *(pa.field(column, pa.string()) for column in columns)])
 
     def _table(self) -> "DeltaTable | None":
         from deltalake import DeltaTable
@@ -198,13 +153,6 @@ def _values(partition: str) -> dict[str, str | None]:
     """`day=2026-11-01/hour=7` -> the values of the columns."""
     pairs = [part.split("=", 1) for part in partition.split("/") if "=" in part]
     return {column: None if value == NO_VALUE else unquote(value) for column, value in pairs}
-
-
-def _add(path: str, local: Path, partition: str) -> Any:
-    from deltalake.transaction import AddAction
-
-    rows = json.dumps({"numRecords": pq.read_metadata(local).num_rows})
-    return AddAction(path, local.stat().st_size, _values(partition), 0, True, rows)
 
 
 def _properties(manifest: Manifest) -> Any:

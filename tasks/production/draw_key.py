@@ -30,11 +30,7 @@ def new_key(path: Path) -> str:
 
 
 def find_key(file: Path | None, environment: Mapping[str, str], given: str | None = None) -> bytes:
-    """The draw key: from a secret store, else from a file, else from the environment.
-
-    Raises:
-        ConfigError: there is none, it is no 256-bit key, others can read its file, or it comes from a guessable seed.
-    """
+    """The draw key: `given` by a secret store, else from a file, else from the environment; rejects one that others can guess."""
     if given is not None:
         return _parsed(given, "the secret")
     if file is None and KEY in environment:
@@ -43,21 +39,16 @@ def find_key(file: Path | None, environment: Mapping[str, str], given: str | Non
         file = Path(environment[KEY_FILE])
     if file is None:
         raise ConfigError(f"draw key: expected {KEY}, {KEY_FILE} or --key-file, found none; {ADVICE}")
-    return read_key_file(file)
-
-
-def read_key_file(path: Path) -> bytes:
-    """The key in a file that only its owner can read."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
             if not stat.S_ISREG(mode) or mode & 0o077:
-                raise ConfigError(f"{path}: expected a file that only its owner can read (chmod 600), found {mode & 0o777:o}")
-            return _parsed(file.read(1024).decode(errors="replace"), str(path))
+                raise ConfigError(f"{file}: expected a file that only its owner can read (chmod 600), found {mode & 0o777:o}")
+            return _parsed(opened.read(1024).decode(errors="replace"), str(file))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: expected a key file, found none; {ADVICE}") from None
+        raise ConfigError(f"{file}: expected a key file, found none; {ADVICE}") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read as a key file ({error.strerror}); {ADVICE}") from None
+        raise ConfigError(f"{file}: cannot be read as a key file ({error.strerror}); {ADVICE}") from None
 
 
 def _parsed(text: str, place: str) -> bytes:

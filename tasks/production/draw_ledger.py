@@ -35,9 +35,7 @@ class Ledger:
         path = Path(elsewhere) if elsewhere else self.folder / "ledger.key"
         if not path.exists() and not elsewhere:
             if self._segments():
-                raise ConfigError(
-                    f"{path}: expected the ledger's key, found none, and draws cannot be counted without it; restore it"
-                )
+                raise ConfigError(f"{path}: expected the ledger's key, found none: draws cannot be counted; restore it")
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             new_key(path)
         return find_key(path, {})
@@ -47,66 +45,44 @@ class Ledger:
         if not len(hashes):
             return 0
         counts: IntArray = np.ones(len(hashes), dtype=np.int64)
-        others: dict[str, list[WordArray]] = {}
-        for other, segment in self._segments():
+        for other, segments in itertools.groupby(self._segments(), key=lambda one: one[0]):
             if other != draw:
-                others.setdefault(other, []).append(segment)
-        for segments in others.values():
-            counts += np.logical_or.reduce([_among(hashes, segment) for segment in segments])
+                counts += np.logical_or.reduce([_among(hashes, segment) for _, segment in segments])
         return int(counts.max())
 
     def record(self, draw: str, version: int, hashes: Sequence[WordArray], decision: str | None = None) -> None:
         """Records that these records (sorted hashes per partition) are drawn; a repetition writes the same file.
 
-        Args:
-            decision: reason for exceeding the limit; free text, so it stays in the private ledger.
+        `decision` is the reason for exceeding the limit; free text, so it stays in the private ledger.
         """
         path = self.folder / f"{draw}-{version:06d}.u64"
         if decision is not None:
             write_json(path.with_suffix(".json"), {"redraw": decision})
         buckets = max(1, -(-sum(map(len, hashes)) // BUCKET_ROWS))
-        edges = [2**64 * k // buckets for k in range(1, buckets)]
-        starts = [
-            np.zeros(len(hashes), dtype=np.int64),
-            *(_places(hashes, edge) for edge in edges),
-            np.array([*map(len, hashes)]),
-        ]
+        edges = np.array([2**64 * k // buckets for k in range(1, buckets)], dtype=np.uint64)
+        cuts = [[0, *np.searchsorted(one, edges).tolist(), len(one)] for one in hashes]
         with write_atomically(path, temporary=path.with_suffix(".part"), sync=True) as part, part.open("wb") as file:
-            for start, stop in itertools.pairwise(starts):
-                bucket = [one[first:last] for one, first, last in zip(hashes, start, stop, strict=True)]
+            for k in range(buckets):
+                bucket = [one[cut[k] : cut[k + 1]] for one, cut in zip(hashes, cuts, strict=True)]
                 file.write(np.unique(np.concatenate(bucket)).astype("<u8").tobytes())
                 crash_point("ledger half written")
         sync_folder(self.folder)
 
     def _segments(self) -> list[tuple[str, WordArray]]:
         paths = [path for path in sorted(self.folder.glob("*-*.u64")) if path.stat().st_size]
-        damaged = next((path for path in paths if path.stat().st_size % 8), None)
-        if damaged:
-            raise DataError(f"{damaged}: expected whole 64-bit hashes, found a damaged ledger; restore it")
+        if damaged := [path for path in paths if path.stat().st_size % 8]:
+            raise DataError(f"{damaged[0]}: expected whole 64-bit hashes, found a damaged ledger; restore it")
         return [(path.stem.split("-")[0], np.memmap(path, dtype="<u8", mode="r")) for path in paths]
 
 
 def refuse_past(limit: int, draws: Mapping[str, int], override: str | None) -> None:
-    """Rejects a run that would draw a partition's records too often without a reason.
-
-    Raises:
-        ConfigError: more draws than the limit, and no reason is given.
-    """
+    """Rejects a run that would draw a partition's records more often than the limit, unless a reason is given."""
     over = {name: count for name, count in draws.items() if count > limit}
     if over and not override:
-        raise ConfigError(
-            f"{len(over)} partition(s), such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times, "
-            f"protect.draws_at_most is {limit}: an attacker can average several draws of one record. Keep model, pool and "
-            f"key, or give --redraw 'reason'"
-        )
+        drawn = f"such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times"
+        why = f"protect.draws_at_most is {limit}: an attacker can average several draws of one record"
+        raise ConfigError(f"{len(over)} partition(s), {drawn}, {why}. Keep model, pool and key, or give --redraw 'reason'")
 
 
 def _among(hashes: WordArray, segment: WordArray) -> np.ndarray:
-    places = np.minimum(np.searchsorted(segment, hashes), len(segment) - 1)
-    found: np.ndarray = segment[places] == hashes
-    return found
-
-
-def _places(hashes: Sequence[WordArray], edge: int) -> IntArray:
-    """Where an edge lies in each of the sorted arrays."""
-    return np.array([np.searchsorted(one, np.uint64(edge)) for one in hashes], dtype=np.int64)
+    return np.asarray(segment[np.minimum(np.searchsorted(segment, hashes), len(segment) - 1)] == hashes)

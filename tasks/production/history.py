@@ -4,21 +4,41 @@ A rollback publishes an earlier version again, under a new number: numbers only 
 protect run compares the source with the restored content and publishes on top. It deletes nothing; the next run does.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import pyarrow.fs as pafs
 
 from pass_core.errors import ConfigError, DataError
+from tasks.lakes.open import find_filesystem
+from tasks.production.delta import DeltaTarget
 from tasks.production.manifest import Manifest
-from tasks.production.staging import Staging
-from tasks.production.versions import Target
+from tasks.production.options import state_of
+from tasks.production.staging import RECEIPT
+from tasks.production.versions import FolderTarget, ObjectTarget, Target
 from tasks.production.writer_lock import read_lease
 from tasks.storage.files import storage_errors
 
 FILE = "versions.jsonl"  # in the private state folder: published files carry no times
+
+
+def open_target(place: str, state: str | Path | None = None, form: Literal["parquet", "delta"] | None = None) -> Target:
+    """The target at a path or URL, by default in the form that is there, or Parquet.
+
+    `state` is its private folder, for a path on the same file system; default: beside the path.
+    """
+    folder = state_of(place, state)
+    files, base = find_filesystem(place)  # looked up without deltalake, which a forked process cannot use
+    if form is None and files.get_file_info(f"{base}/_delta_log").type == pafs.FileType.Directory:
+        form = "delta"
+    if form == "delta":
+        return DeltaTarget(place, folder)
+    return ObjectTarget(place, folder) if "://" in place else FolderTarget(place, folder)
 
 
 def note_version(state: Path, manifest: Manifest) -> None:
@@ -36,29 +56,21 @@ def list_versions(target: Target) -> list[dict[str, Any]]:
     for number, manifest in sorted(target.manifests().items(), reverse=True):
         receipts = manifest.partitions.values()
         pins = {name: sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
-        found.append(
-            {
-                "version": number,
-                "live": current is not None and number == current.version,
-                "published": times.get(number),  # UTC; None where the state folder has no record
-                "partitions": len(receipts),
-                "rows": sum(one.rows for one in receipts),
-                **{f"{name}s": values for name, values in pins.items()},
-                "restores": manifest.restores,
-            }
-        )
+        shown = {
+            "version": number,
+            "live": current is not None and number == current.version,
+            "published": times.get(number),  # UTC; None where the state folder has no record
+            "partitions": len(receipts),
+            "rows": sum(one.rows for one in receipts),
+        }
+        found.append(shown | {f"{name}s": values for name, values in pins.items()} | {"restores": manifest.restores})
     return found
 
 
 def roll_back(target: Target, to: int | None = None) -> Manifest:
     """Publishes an earlier version again, under the writer lock; the manifest of the new version.
 
-    Args:
-        to: default: the last version before the one whose content is live.
-
-    Raises:
-        ConfigError: no such version is kept, or it is live.
-        DataError: files of the version are missing.
+    `to` is a version that is kept, complete and not live; default: the last one before the one whose content is live.
     """
     current = target.current()
     if current is None:
@@ -97,7 +109,7 @@ def status_of(target: Target) -> dict[str, Any]:
         "audit": dict(manifest.audit) if manifest else None,
         "quarantined": sum(one.quarantined for one in manifest.partitions.values()) if manifest else 0,
         "writer": read_lease(target.state),
-        "staged": Staging(target.state / "staging").count(),
+        "staged": len(list(target.state.glob(f"staging/*/{RECEIPT}"))),
     }
 
 
@@ -106,9 +118,7 @@ def _times(state: Path) -> dict[int, str]:
     found: dict[int, str] = {}
     path = state / FILE
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
             found[int(entry["version"])] = str(entry["published"])
-        except (ValueError, KeyError, TypeError):
-            continue
     return found

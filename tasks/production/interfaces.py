@@ -1,7 +1,4 @@
-"""The seams of lake protection, Executor and Gate, and the values that pass between the parts of a run.
-
-Only `LakeRecords` holds values of records, inside a worker; partitions are named by allowed columns only.
-"""
+"""The seams of lake protection, Executor and Gate, and the values that pass between the parts of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,11 +73,7 @@ class Failure:
 
 
 class Executor(Protocol):
-    """Runs workers. Whatever their number and place, a partition's staged bytes are the same.
-
-    A worker is `tasks.production.worker.Worker(job)`, one per process; `worker.protect(work)` stages the partition, whole or not
-    at all, and returns its receipt.
-    """
+    """Runs `tasks.production.worker.Worker(job)`, one per process; a partition's bytes depend on neither number nor place."""
 
     def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
         """Protects partitions and yields each as it finishes, in any order; a failed one does not stop the others."""

@@ -19,11 +19,7 @@ from tasks.storage.parquet import TableInfo
 
 
 def lake_section(config: Config, options: ProtectOptions, layout: Layout) -> LakeConfig:
-    """The data set's section, with the lake to protect as its source and vectors as long as the pool's.
-
-    Raises:
-        DataError: there is no model with its pool.
-    """
+    """The data set's section, with the lake to protect as its source and vectors as long as the pool's."""
     section = config.dataset.get(options.dataset)
     if not isinstance(section, LakeConfig):
         raise ConfigError(f"dataset.{options.dataset}: expected a section with `reader: lake` that names the lake's columns")
@@ -39,20 +35,18 @@ def make_job(
     options: ProtectOptions, config: Config, source: LakeSource, columns: PinnedColumns, *, plain_lists: bool, draw_key: bytes
 ) -> Job:
     """The job of a run, with digests of all that it depends on."""
-    layout = Layout(Path(options.models))
-    section = lake_section(config, options, layout)
-    model, pool = (layout.artefact(name, options.key) for name in ("model", "pool"))
-    release, forbid = config.release.get(options.dataset, ()), config.pool.forbid
+    model, pool = (Layout(Path(options.models)).artefact(name, options.key) for name in ("model", "pool"))
+    section, release, forbid = source.config, config.release.get(options.dataset, ()), config.pool.forbid
     _, chosen, extractor = load_extractor(section, config.extractor, source.payload, config.compute.device, options.dataset)
     recipe = [section.extractor, dataclasses.asdict(chosen), extractor.weights_digest, forbid]
-    leaving = [str(source.released_schema(release, plain_lists)), source.partition_columns, section.payload_is_path]
+    published = [str(source.released_schema(release, plain_lists)), source.partition_columns, section.payload_is_path]
     pins = Pins(
         dataset=options.dataset,
         model=model_digest(model),
         pool=digest(pool),
         key=key_id(draw_key),
         recipe=json_digest(recipe),
-        columns=json_digest(leaving),
+        columns=json_digest(published),
     )
     return Job(
         pins=pins,

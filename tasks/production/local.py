@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pass_core.errors import ConfigError, PassError, TransientError
+from pass_core.errors import ConfigError
 from tasks.production.interfaces import Failure, Job, Work
 from tasks.production.manifest import Receipt
 from tasks.production.worker import Worker
 from tasks.running.processes import WorkerDied, Workers
-from tasks.storage.files import is_full
 
 _workers: dict[int, Worker] = {}  # of a worker process: at most one
 
@@ -32,7 +31,7 @@ class LocalExecutor:
         if self.workers == 1:
             self._here = self._here or Worker(job)
             for one in work:
-                yield attempt(self._here, one)
+                yield self._here.attempt(one)
             return
         self._pool = self._pool or Workers(self.workers, functools.partial(_start, job))
         try:
@@ -48,29 +47,16 @@ class LocalExecutor:
         self._pool = self._here = None
 
 
-def attempt(worker: Worker, work: Work) -> Receipt | Failure:
-    """A worker's receipt, or why there is none; only unexpected errors are raised."""
-    try:
-        return worker.protect(work)
-    except PassError as error:
-        return Failure(work.partition.name, str(error), isinstance(error, TransientError), is_full(error))
-
-
 def _start(job: Job) -> None:
     """Makes the process's worker."""
     pa.set_cpu_count(1)
-    _keep_memory()
-    _workers[os.getpid()] = Worker(job)
-
-
-def _keep_memory() -> None:
-    """Keeps the memory of large arrays from block to block: new memory from the system for each costs a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt is not None:  # keeps the memory of large arrays from block to block: new memory for each takes a tenth longer
         trim_threshold, mmap_threshold = -1, -3
         mallopt(mmap_threshold, 32 * 2**20)
         mallopt(trim_threshold, 512 * 2**20)
+    _workers[os.getpid()] = Worker(job)
 
 
 def _attempt(work: Work) -> Receipt | Failure:
-    return attempt(_workers[os.getpid()], work)
+    return _workers[os.getpid()].attempt(work)

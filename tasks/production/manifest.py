@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pass_core.data import IntArray
 from pass_core.errors import DataError
-from tasks.storage.files import json_digest
+from tasks.storage.files import json_digest, read_json, sync_folder, write_atomically, write_json
 
 FORMAT = 1
 
@@ -80,6 +84,34 @@ class Manifest:
     format: int = FORMAT
 
 
+class Receipts:
+    """A private folder of published partitions' receipts, with how often each donor is shown, named by their content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, receipt: Receipt, donors: IntArray) -> None:
+        """Saves a receipt; a repetition changes nothing."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with write_atomically(self.folder / f"{receipt.id}.npy", sync=True) as temporary, temporary.open("wb") as file:
+            np.save(file, donors)
+        write_json(self.folder / f"{receipt.id}.json", to_json(receipt))
+        sync_folder(self.folder)
+
+    def donors(self, receipt: Receipt) -> IntArray:
+        """How often each donor of its pool is shown in a published partition."""
+        path = self.folder / f"{receipt.id}.npy"
+        try:
+            return np.asarray(np.load(path))
+        except (OSError, ValueError):
+            raise DataError(f"{path}: expected a partition's receipt, found none or a damaged one; restore it") from None
+
+    def showing(self, manifest: Manifest, pool: str, donors: Iterable[int]) -> list[str]:
+        """Published partitions that were made from a pool and show any of these donors (numbers in that pool)."""
+        wanted, receipts = np.array(sorted(donors), dtype=np.int64), manifest.partitions.items()
+        return [name for name, one in receipts if one.pins.pool == pool and self.donors(one)[wanted].any()]
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """A dataclass as plain JSON values; the manifest of a version that is no rollback does not mention one."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), sort_keys=True))
@@ -93,6 +125,11 @@ def read_receipt(raw: Any) -> Receipt:
         return Receipt(**raw | {"pins": Pins(**raw["pins"]), "files": files})
     except (KeyError, TypeError):
         raise DataError("expected the receipt of a protected partition, found something else; restore it") from None
+
+
+def load_manifest(path: Path) -> Manifest:
+    """The manifest in a local file."""
+    return read_manifest(read_json(path), str(path))
 
 
 def read_manifest(raw: Any, place: str) -> Manifest:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from pass_core.errors import ConfigError
 from tasks.config import Config, load_config, parse_overrides
@@ -13,48 +13,28 @@ from tasks.running.step_io import RunKey
 class ProtectOptions(BaseModel):
     """The options of a protect run, as plain JSON values."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str
-    """The lake to protect: a path or URL."""
-    target: str
-    """Where the protected lake is published: a path or URL."""
-    dataset: str
-    """The section of params.yaml (reader: lake) that names the lake's columns."""
-    method: str = "pass_substitution"
-    """The method whose trained model protects."""
-    models: str = "data"
-    """Root folder of the trained model, its pool and its audit."""
-    params: str = "params.yaml"
-    """The parameter file."""
-    settings: tuple[str, ...] = ()
-    """Overrides of parameters, path=value each."""
-    state: str | None = None
-    """Private folder for staging, receipts and the ledger; default: beside the target."""
-    key_file: str | None = None
-    """File with the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE."""
-    key_block: str | None = None
-    """The Prefect Secret block with the draw key."""
-    workers: int | None = None
-    """Maximum number of partitions processed in parallel; default: one per core."""
-    executor: Literal["local", "ray"] = "local"
-    """Where workers run: processes of this machine, or a Ray cluster."""
-    address: str | None = None
-    """The Ray cluster's head, host:port; default: a cluster for this run."""
-    first: str | None = None
-    """First partition value of a range; default: no lower end."""
-    last: str | None = None
-    """Last partition value of a range; default: no upper end."""
-    backfill: bool = False
-    """Write the plan first, and publish what succeeded when something failed."""
-    new_columns: bool = False
-    """Accept new source columns (never published)."""
-    drop_missing: bool = False
-    """Remove partitions that were deleted from the source."""
-    redraw: str | None = None
-    """Reason for exceeding protect.draws_at_most."""
-    target_format: Literal["parquet", "delta"] | None = None
-    """Format of the target; default: what is there, and Parquet in an empty place."""
+    source: str = Field(description="The lake to protect: a path or URL.")
+    target: str = Field(description="Where the protected lake is published: a path or URL.")
+    dataset: str = Field(description="The section of params.yaml (reader: lake) that names the lake's columns.")
+    method: str = Field(default="pass_substitution", description="The method whose trained model protects.")
+    models: str = Field(default="data", description="Root folder of the trained model, its pool and its audit.")
+    params: str = Field(default="params.yaml", description="The parameter file.")
+    settings: tuple[str, ...] = Field(default=(), description="Overrides of parameters, path=value each.")
+    state: str | None = Field(default=None, description="Private folder of staging and ledger; default: beside the target.")
+    key_file: str | None = Field(default=None, description="File of the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")
+    key_block: str | None = Field(default=None, description="The Prefect Secret block with the draw key.")
+    workers: int | None = Field(default=None, description="Maximum number of partitions in parallel; default: one per core.")
+    executor: Literal["local", "ray"] = Field(default="local", description="Run workers on this machine or on a Ray cluster.")
+    address: str | None = Field(default=None, description="The Ray cluster's head, host:port; default: a cluster for this run.")
+    first: str | None = Field(default=None, description="First partition value of a range; default: no lower end.")
+    last: str | None = Field(default=None, description="Last partition value of a range; default: no upper end.")
+    backfill: bool = Field(default=False, description="Write the plan first, and publish what succeeded when something failed.")
+    new_columns: bool = Field(default=False, description="Accept new source columns (never published).")
+    drop_missing: bool = Field(default=False, description="Remove partitions that were deleted from the source.")
+    redraw: str | None = Field(default=None, description="Reason for exceeding protect.draws_at_most.")
+    target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")
 
     @property
     def key(self) -> RunKey:
@@ -77,11 +57,7 @@ class ProtectOptions(BaseModel):
         return (not self.first or value >= self.first) and (not self.last or value <= self.last)
 
     def load_config(self) -> Config:
-        """The parameters, with the overrides.
-
-        Raises:
-            ConfigError: a parameter is wrong, or a seed is given.
-        """
+        """The parameters, with the overrides; rejects a seed."""
         overrides = parse_overrides(list(self.settings))
         if "seed" in overrides:
             raise ConfigError("seed: expected none in production, where the secret key decides the draws; remove --set seed")

@@ -1,10 +1,10 @@
 """What needs work, and why: decided from the manifest and the source's listing, without reading data."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pass_core.errors import DataError
 from tasks.production.interfaces import Failure, SourcePartition
 from tasks.production.manifest import Manifest, Pins, Receipt
 from tasks.storage.files import write_json
@@ -31,67 +31,36 @@ class Plan:
 
     def reasons(self) -> dict[str, int]:
         """Reason -> number of partitions."""
-        found: dict[str, int] = {}
-        for planned in self.work:
-            found[planned.reason] = found.get(planned.reason, 0) + 1
-        return found
+        return Counter(planned.reason for planned in self.work)
 
 
 def make_plan(
     partitions: Mapping[str, SourcePartition],
     manifest: Manifest | None,
     pins: Pins,
-    holds: Callable[[str], bool],
+    holds: Callable[[Manifest, str], bool],
     still_good: Callable[[Receipt], bool],
 ) -> Plan:
-    """Compares the source with what is published.
-
-    Args:
-        holds: whether a published partition's files exist.
-        still_good: whether a partition made with other pins may stay: donors were withdrawn, and it shows none of them.
-    """
+    """Compares the source with what is published; `still_good` partitions stay although the pins have changed."""
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
     for name, partition in partitions.items():
         receipt = published.get(name)
-        reason = _reason(partition, receipt, pins, holds, still_good)
-        if reason is None:
-            unchanged.append(name)
+        changes = receipt.pins.changes(pins) if receipt else ()
+        if manifest is None or receipt is None:
+            reason = "new"
+        elif changes and not still_good(receipt):
+            reason = f"{' and '.join(changes)} changed"
+        elif receipt.input_digest != partition.digest:
+            reason = "input changed"
+        elif not holds(manifest, name):
+            reason = "output missing"
         else:
-            again = receipt is not None and bool(REDRAWING & set(receipt.pins.changes(pins)))
-            work.append(Planned(partition, reason, (receipt.draws if receipt else 1) + again))
-    missing = tuple(name for name in published if name not in partitions)
-    return Plan(tuple(work), tuple(unchanged), missing)
-
-
-def _reason(
-    partition: SourcePartition,
-    receipt: Receipt | None,
-    pins: Pins,
-    holds: Callable[[str], bool],
-    still_good: Callable[[Receipt], bool],
-) -> str | None:
-    if receipt is None:
-        return "new"
-    changes = receipt.pins.changes(pins)
-    if changes and not still_good(receipt):
-        return f"{' and '.join(changes)} changed"
-    if receipt.input_digest != partition.digest:
-        return "input changed"
-    return None if holds(partition.name) else "output missing"
-
-
-def refuse_missing(plan: Plan, allowed: bool) -> None:
-    """Rejects a source that lost partitions: an accident, unless the user decides otherwise.
-
-    Raises:
-        DataError: published partitions are no longer in the source.
-    """
-    if plan.missing and not allowed:
-        raise DataError(
-            f"{len(plan.missing)} published partition(s), such as {plan.missing[0]}, are missing from the source: restore them, "
-            f"or give --drop-missing to remove them from the target"
-        )
+            unchanged.append(name)
+            continue
+        draws = (receipt.draws if receipt else 1) + bool(REDRAWING & set(changes))
+        work.append(Planned(partition, reason, draws))
+    return Plan(tuple(work), tuple(unchanged), tuple(name for name in published if name not in partitions))
 
 
 def audited_rows(rows: Mapping[str, int], wanted: int) -> dict[str, int]:

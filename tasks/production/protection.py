@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,20 +14,17 @@ from pathlib import Path
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, ConfigError, DataError, PassError, StorageError, TransientError
 from tasks.expectations.suites import load_library
-from tasks.production.audit_gate import AuditGate
-from tasks.production.checks import check_partitions
+from tasks.production.audit_gate import AuditGate, check_partitions
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
-from tasks.production.history import note_version
+from tasks.production.history import note_version, open_target
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, PinnedColumns, Work
 from tasks.production.job import lake_section, make_job
-from tasks.production.manifest import Manifest, Receipt, to_json
-from tasks.production.open import open_target
+from tasks.production.manifest import Manifest, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions
-from tasks.production.plan import Plan, audited_rows, make_plan, refuse_missing
-from tasks.production.receipts import Receipts
+from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.source import LakeSource, check_drift
-from tasks.production.staging import Staged, Staging, joined_sample
+from tasks.production.staging import DATA, Staged, Staging, joined_sample
 from tasks.production.withdrawal import read_withdrawal
 from tasks.production.worker import THREADS
 from tasks.production.writer_lock import Lease
@@ -52,16 +50,14 @@ class Protection:
         self.config = config = options.load_config()
         self.target = open_target(options.target, self.state, options.target_format)
         if self.target.plain_lists and getattr(config.dataset[options.dataset], "payload_is_path", False):
-            raise ConfigError(
-                f"{options.target}: expected parquet, since a Delta table cannot hold the files of a column of paths"
-            )
+            raise ConfigError(f"{options.target}: expected parquet: a Delta table cannot hold the files of a column of paths")
         layout = Layout(Path(options.models))
         self._gate = gate or AuditGate(config.audit, config.seed, config.compute.threads, layout, options.key)
         self._source = LakeSource(lake_section(config, options, layout))
         self._manifest = before = self.target.current()
-        columns = PinnedColumns(
-            before.schema if before else self._source.schema, before.added if before else {}, options.new_columns
-        )
+        self._version = before.version if before else 0
+        schema, added = (before.schema, before.added) if before else (self._source.schema, {})
+        columns = PinnedColumns(schema, added, options.new_columns)
         check_drift(options.source, columns, self._source.schema)
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
@@ -76,36 +72,25 @@ class Protection:
     def plan(self) -> Plan:
         """What needs work and why."""
         chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
-        manifest = self._manifest
-
-        def holds(name: str) -> bool:
-            return manifest is not None and self.target.holds(manifest, name)
-
-        plan = make_plan(chosen, manifest, self.job.pins, holds, self._still_good)
+        plan = make_plan(chosen, self._manifest, self.job.pins, self.target.holds, self._still_good)
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
 
     @contextlib.contextmanager
     def open(self, plan: Plan) -> Iterator[Lease]:
-        """Rejects what must be rejected before work starts, takes the lock, starts or resumes staging."""
-        refuse_missing(plan, self.options.drop_missing)
+        """Rejects too many draws before work starts, takes the lock, and starts or resumes staging; clears it on a full disk."""
         limit = self.config.protect.draws_at_most
         refuse_past(limit, {p.partition.name: p.redraws for p in plan.work}, self.options.redraw)
-        with self._room_made(), storage_errors(self.state), self.target.lock() as held:
-            crash_point("locked")
-            now = self.target.current()
-            if (now.version if now else 0) != (self._manifest.version if self._manifest else 0):
-                raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
-            self._staging.pin(self.job.pins, self._numerics)
-            crash_point("pinned")
-            self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
-            threading.Thread(target=load_library, daemon=True).start()  # takes seconds, while the workers work
-            yield held
-
-    @contextlib.contextmanager
-    def _room_made(self) -> Iterator[None]:
-        """Clears staging when the disk is full."""
         try:
-            yield
+            with storage_errors(self.state), self.target.lock() as held:
+                crash_point("locked")
+                now = self.target.current()
+                if (now.version if now else 0) != self._version:
+                    raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
+                self._staging.pin(self.job.pins, self._numerics)
+                crash_point("pinned")
+                self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
+                threading.Thread(target=load_library, daemon=True).start()  # takes seconds, while the workers work
+                yield held
         except StorageError as error:
             if not is_full(error):
                 raise
@@ -115,7 +100,9 @@ class Protection:
 
     def idle(self, plan: Plan) -> bool:
         """Whether there is nothing to do; then also removes what a run left that was killed after it had published."""
-        refuse_missing(plan, self.options.drop_missing)
+        if plan.missing and not self.options.drop_missing:  # an accident, unless the user decides otherwise
+            found = f"{len(plan.missing)} published partition(s), such as {plan.missing[0]}, are missing from the source"
+            raise DataError(f"{found}: restore them, or give --drop-missing to remove them from the target")
         if plan.work or plan.missing:
             return False
         if not self.options.is_range and self._staging.folder.exists():
@@ -135,71 +122,65 @@ class Protection:
             except DataError as error:
                 self.failures.append(Failure(planned.partition.name, str(error), transient=False))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
-        staged = self._staged(plan)
-        todo = []
-        for planned in (p for p in plan.work if p.partition.name in self._rows):
-            name = planned.partition.name
-            done = staged.get(name)
-            if done and done.receipt.sampled >= shares[name]:
+        staged, todo = self._staged(plan), []
+        for partition in (p.partition for p in plan.work if p.partition.name in self._rows):
+            done = staged.get(partition.name)
+            if done and done.receipt.sampled >= shares[partition.name]:
                 self._done.append(done.receipt.rows)
             else:
-                self._staging.forget(name)
-                todo.append(Work(planned.partition, shares[name]))
+                self._staging.forget(partition.name)
+                todo.append(Work(partition, shares[partition.name]))
         self._check_room(todo)
         self._report()
         return todo
 
     def stage(self, work: Sequence[Work]) -> None:
-        """Protects partitions that are not staged yet, with one retry after a transient failure; notes those that failed.
-
-        Raises:
-            StorageError: the disk is full; staging was cleared.
-        """
-        failures = self._attempt(work)
-        again = {failure.partition for failure in failures if failure.transient}
-        still = self._attempt([one for one in work if one.partition.name in again]) if again else []
-        for failure in [*(failure for failure in failures if not failure.transient), *still]:
-            logger.warning("%s: %s", failure.partition, failure.message)
-            self.failures.append(failure)
-
-    def _attempt(self, work: Sequence[Work]) -> list[Failure]:
-        failures, staged = [], self._staging.finished()
-        for outcome in self._executor.protect(self.job, [one for one in work if one.partition.name not in staged]):
-            if isinstance(outcome, Receipt):
-                self._done.append(outcome.rows)
-                self._report()
-            elif outcome.full:
-                raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            else:
-                failures.append(outcome)
-        return failures
+        """Protects partitions that are not staged yet, with one retry after a transient failure; notes those that failed."""
+        for retry in (True, False):
+            staged, again = self._staging.finished(), set()
+            for outcome in self._executor.protect(self.job, [one for one in work if one.partition.name not in staged]):
+                if isinstance(outcome, Receipt):
+                    self._done.append(outcome.rows)
+                    self._report()
+                elif outcome.full:
+                    raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                elif outcome.transient and retry:
+                    again.add(outcome.partition)
+                else:
+                    logger.warning("%s: %s", outcome.partition, outcome.message)
+                    self.failures.append(outcome)
+            work = [one for one in work if one.partition.name in again]
+            if not work:
+                return
 
     def publish(self, plan: Plan, held: Lease) -> Manifest:
-        """Checks, audits, counts and publishes what is staged; then deletes old versions.
-
-        Raises:
-            AuditFailed: the gate did not pass; nothing is published.
-            ConfigError: records would be drawn too often.
-        """
+        """Checks, audits, counts and publishes what is staged, or raises an error; then deletes old versions."""
         if not self.options.backfill:
             self.raise_failures("nothing was published, the others are staged")
         staged = self._topped_up(plan)
         if not staged and not plan.missing:
             raise DataError("expected partitions to publish, found none: every partition failed")
         crash_point("all staged")
-        self._check(staged)
+        if staged:
+            expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
+            name = f"protected lake {self.job.dataset} {self.job.method}"
+            check_partitions(name, staged.values(), expected, self.state / "docs")
         crash_point("checked")
         result = self._audit(staged)
         crash_point("audited")
-        receipts = self._count(staged)
-        version = (self._manifest.version if self._manifest else 0) + 1
+        draw, hashes = self.job.pins.draw, {name: one.hashes() for name, one in staged.items()}
+        draws = {name: self._ledger.draws(one, draw) for name, one in hashes.items()}
+        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
+        receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
+        for name, receipt in receipts.items():
+            self._receipts.save(receipt, staged[name].donors())
+        version = self._version + 1
         if staged:
-            hashes = [one.hashes() for one in staged.values()]
-            self._ledger.record(self.job.pins.draw, version, hashes, self.options.redraw)
+            self._ledger.record(draw, version, list(hashes.values()), self.options.redraw)
         crash_point("ledger written")
         manifest = self._next(plan, receipts, version, held, result)
         note_version(self.state, manifest)
-        self.target.publish(manifest, {name: one.data for name, one in staged.items()}, held, self._manifest)
+        self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
         self._finish()
         crash_point("staging cleared")
         return manifest
@@ -215,9 +196,9 @@ class Protection:
     def _still_good(self, receipt: Receipt) -> bool:
         """Whether a partition may stay as it is: it was made before donors were withdrawn, and shows none of them."""
         left = self._withdrawal
-        if left is None or set(receipt.pins.changes(self.job.pins)) - {"model", "pool"}:
+        if left is None or receipt.pins.pool != left.pool or receipt.pins.model not in left.models:
             return False
-        if receipt.pins.pool != left.pool or receipt.pins.model not in left.models:
+        if set(receipt.pins.changes(self.job.pins)) - {"model", "pool"}:
             return False
         return not self._receipts.donors(receipt)[list(left.donors)].any()
 
@@ -226,12 +207,11 @@ class Protection:
         files = shards(self.job.pool)
         size = sum(file.stat().st_size for file in files) / max(1, sum(map(count_rows, files)))
         needed = int(size * sum(self._rows[work.partition.name] for work in todo))
-        free = self.target.free_bytes()
-        if free is not None and free < needed:
-            raise StorageError(
-                f"{self.state}: expected about {needed // 2**20} MB of free space for the new version, found "
-                f"{free // 2**20} MB: free some, then run again"
-            )
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free = shutil.disk_usage(self.state).free
+        if free < needed:
+            expected = f"expected about {needed // 2**20} MB of free space for the new version, found {free // 2**20} MB"
+            raise StorageError(f"{self.state}: {expected}: free some, then run again")
 
     def raise_failures(self, consequence: str) -> None:
         """Reports partitions that failed, also after the others were published."""
@@ -239,15 +219,6 @@ class Protection:
             first = self.failures[0]
             kind: type[PassError] = TransientError if all(failure.transient for failure in self.failures) else DataError
             raise kind(f"{len(self.failures)} partition(s) failed, {consequence}; the first: {first.partition}: {first.message}")
-
-    def _check(self, staged: Mapping[str, Staged]) -> None:
-        if staged:
-            expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
-            schemas = {name: one.columns() for name, one in staged.items()}
-            receipts = {name: one.receipt for name, one in staged.items()}
-            docs = self.state / "docs"
-            name = f"protected lake {self.job.dataset} {self.job.method}"
-            check_partitions(name, receipts, schemas, expected=expected, docs=docs)
 
     def _topped_up(self, plan: Plan) -> dict[str, Staged]:
         """The staged partitions; with larger samples where others failed and their share of the sample is missing."""
@@ -266,21 +237,10 @@ class Protection:
         if not staged:
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
-        shares = self._shares(staged)
-        sample = joined_sample(staged, shares, attributes)
-        result = self._gate.judge(sample, self.job)
+        result = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
         if result.verdict != "pass":
             raise AuditFailed(f"the audit before publishing failed, and nothing was published: {'; '.join(result.reasons)}")
         return result
-
-    def _count(self, staged: Mapping[str, Staged]) -> dict[str, Receipt]:
-        """Receipts with the number of draws; rejects records that were drawn too often."""
-        draws = {name: self._ledger.draws(one.hashes(), self.job.pins.draw) for name, one in staged.items()}
-        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
-        receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
-        for name, receipt in receipts.items():
-            self._receipts.save(receipt, staged[name].donors())
-        return receipts
 
     def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Lease, result: GateResult) -> Manifest:
         before = self._manifest

@@ -8,15 +8,14 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from pass_core.devices import resolve_device
 from pass_core.errors import ConfigError, TransientError
-from tasks.production.interfaces import Failure, Job, SourcePartition, Work
-from tasks.production.local import attempt
+from tasks.production.interfaces import Failure, Job, Work
 from tasks.production.manifest import Receipt, read_receipt, to_json
 from tasks.production.staging import PINNED
 from tasks.production.worker import THREADS, Worker
@@ -37,12 +36,11 @@ class RayExecutor:
         except ImportError:
             raise ConfigError("executor ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._ray, self._workers, self._address = ray, workers, address
-        self._connected = False
+        self._ray, self._workers, self._address, self._connected = ray, workers, address, False
 
     def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
         waiting = {one.partition.name: one for one in work}
-        if waiting:
+        if waiting and not self._connected:
             self._connect()
         for round_ in range(1, ROUNDS + 1):
             try:
@@ -54,10 +52,8 @@ class RayExecutor:
                 logger.warning("ray: %s in round %d, %d partition(s) left", type(error).__name__, round_, len(waiting))
             if not waiting:
                 return
-        raise TransientError(
-            f"ray: {len(waiting)} partition(s) were assigned {ROUNDS} times and never finished; see the cluster's logs, then run "
-            f"again to resume"
-        )
+        found = f"{len(waiting)} partition(s) were assigned {ROUNDS} times and never finished"
+        raise TransientError(f"ray: {found}; see the cluster's logs, then run again to resume")
 
     def close(self) -> None:
         if self._connected:
@@ -65,13 +61,13 @@ class RayExecutor:
         self._connected = False
 
     def _connect(self) -> None:
-        if self._connected:
-            return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
         if self._address is None:  # reachable from this machine only
             quiet |= {"num_cpus": self._workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        host, _, port = (self._address or "").removeprefix("ray://").rpartition(":")
         try:
-            _knock(self._address)
+            if host and port.isdigit():  # fails at once where no server listens; Ray itself tries for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             self._ray.init(self._address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             place = self._address or "a cluster of its own"
@@ -87,35 +83,34 @@ class RayExecutor:
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         actors = max(1, min(self._workers or cores, cores, len(work)))
         numerics = fingerprint(resolve_device(job.device), THREADS)
-        rows = self._ray.data.from_items([{"work": json.dumps(to_json(one))} for one in work], override_num_blocks=len(work))
+        waiting = {one.partition.name: one for one in work}
+        rows = self._ray.data.from_items([{"partition": name} for name in waiting], override_num_blocks=len(work))
         done = rows.map(
             RayWorker,
-            fn_constructor_args=(job, numerics),
+            fn_constructor_args=(job, numerics, waiting),
             compute=self._ray.data.ActorPoolStrategy(size=actors),
             num_cpus=1,
             # Ray would wait for a dead node's cores to come back: `protect` assigns the partitions again instead.
             ray_remote_args_fn=lambda: {"max_restarts": 0, "max_task_retries": 0},
         )
         for row in done.iter_rows():
-            yield _outcome(json.loads(row["outcome"]))
+            raw = json.loads(row["outcome"])
+            yield Failure(**raw) if "message" in raw else read_receipt(raw)
 
 
 class RayWorker:
     """A worker in an actor."""
 
-    def __init__(self, job: Job, numerics: dict[str, Any]) -> None:
+    def __init__(self, job: Job, numerics: dict[str, Any], work: Mapping[str, Work]) -> None:
         """An unsuitable node reports a failure for each partition: Ray restarts an actor that raises for ever."""
         pa.set_cpu_count(1)
-        self._unfit = unfit(job, numerics)
+        self._work, self._unfit = work, unfit(job, numerics)
         self._worker = None if self._unfit else Worker(job)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, str]:
-        raw = json.loads(row["work"])
-        partition = SourcePartition(**raw["partition"] | {"files": tuple(raw["partition"]["files"])})
-        work = Work(partition, raw["sampled"])
-        if self._worker is None:
-            return {"outcome": json.dumps(to_json(Failure(partition.name, str(self._unfit), transient=False)))}
-        return {"outcome": json.dumps(to_json(attempt(self._worker, work)))}
+    def __call__(self, row: dict[str, str]) -> dict[str, str]:
+        name = row["partition"]
+        failed = Failure(name, str(self._unfit), transient=False)
+        return {"outcome": json.dumps(to_json(self._worker.attempt(self._work[name]) if self._worker else failed))}
 
 
 def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
@@ -125,14 +120,3 @@ def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
     own = fingerprint(resolve_device(job.device), THREADS)
     differ = sorted(name for name in numerics if own.get(name) != numerics[name])
     return f"a node of the cluster computes with another {', '.join(differ)}, and its draws could differ" if differ else None
-
-
-def _knock(address: str | None) -> None:
-    """Fails at once where no server listens; Ray itself tries for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _outcome(raw: dict[str, Any]) -> Receipt | Failure:
-    return Failure(**raw) if "message" in raw else read_receipt(raw)

@@ -76,17 +76,16 @@ def execute(options: ProtectOptions, hooks: Hooks | None = None) -> Outcome:
 
 def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
     draw_key = find_key(Path(options.key_file) if options.key_file else None, os.environ, hooks.secret)
-    return Protection(options, _executor(options), hooks.progress, draw_key=draw_key, gate=hooks.gate)
-
-
-def _executor(options: ProtectOptions) -> Executor:
+    executor: Executor
     if options.executor == "ray":
         from tasks.production.ray import RayExecutor
 
-        return RayExecutor(options.workers, options.address)
-    if options.address:
+        executor = RayExecutor(options.workers, options.address)
+    elif options.address:
         raise ConfigError("address: expected none with the local executor; give --executor ray")
-    return LocalExecutor(options.workers)
+    else:
+        executor = LocalExecutor(options.workers)
+    return Protection(options, executor, hooks.progress, draw_key=draw_key, gate=hooks.gate)
 
 
 def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:

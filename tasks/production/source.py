@@ -17,6 +17,7 @@ from tasks.sections.lake import LakeConfig
 from tasks.storage.files import json_digest
 
 WHOLE = "."  # the only partition of a lake that releases no partition column
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive writes it
 
 
 class LakeSource:
@@ -24,7 +25,7 @@ class LakeSource:
 
     def __init__(self, config: LakeConfig, pinned: PinnedColumns | None = None) -> None:
         """Opens the lake at `config.source`; every file must have the `pinned` columns."""
-        self._config, self._pinned = config, pinned
+        self.config, self._pinned = config, pinned
         self._lake = open_lake(config.source, config, config.attribute_names())
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
@@ -40,16 +41,11 @@ class LakeSource:
         self._reader = RecordReader(self._lake, self.payload, (*context, *self.labels), self.passed_columns)
 
     def released_schema(self, release: tuple[str, ...], plain_lists: bool) -> pa.Schema:
-        """The released columns, in order, in the source's types and without metadata; no other column is released.
-
-        Args:
-            release: attributes that are released beside the payload, a donor's.
-            plain_lists: vectors become lists of any length.
-        """
+        """The payload, a donor's attributes in `release` and passed columns, in the source's types and without metadata."""
         schema, fields = self._lake.table.schema, []
-        for name in (*self._config.payload, *release, *self.passed_columns):
+        for name in (*self.config.payload, *release, *self.passed_columns):
             kind = value_type(schema.field(name).type) if name in self.schema else pa.string()
-            if plain_lists and pa.types.is_fixed_size_list(kind):
+            if plain_lists and pa.types.is_fixed_size_list(kind):  # become lists of any length
                 kind = pa.list_(pa.field("element", kind.value_type))
             fields.append(pa.field(name, kind))
         return pa.schema(fields)
@@ -61,8 +57,7 @@ class LakeSource:
             folders = self._folders(path)
             name = "/".join(f"{column}={folders[column]}" for column in self.partition_columns) or WHOLE
             grouped.setdefault(name, []).append(path)
-        states = self._states(list(self._fragments))
-        return {name: SourcePartition(name, self._digest(paths, states), tuple(paths)) for name, paths in sorted(grouped.items())}
+        return {name: SourcePartition(name, self._digest(paths), tuple(paths)) for name, paths in sorted(grouped.items())}
 
     def count_rows(self, partition: SourcePartition) -> int:
         """The number of records, from footers where there are any."""
@@ -70,11 +65,7 @@ class LakeSource:
             return sum(self._fragments[path].count_rows() for path in partition.files)
 
     def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
-        """The records of a partition in batches.
-
-        Raises:
-            DataError: a file is damaged, has changed, or has other columns than the pinned ones.
-        """
+        """The records of a partition in batches; rejects files that are damaged, have changed or have other columns."""
         self._check_unchanged(partition)
         fragments = [self._fragments[path] for path in partition.files]
         for fragment in fragments:
@@ -84,44 +75,35 @@ class LakeSource:
         self._check_unchanged(partition)
 
     def _check_unchanged(self, partition: SourcePartition) -> None:
-        files = list(partition.files)
-        if self._digest(files, self._states(files)) != partition.digest:
-            raise ChecksumMismatch(f"{self._config.source}, {partition.name}: has changed since the run was planned; run again")
+        if self._digest(list(partition.files)) != partition.digest:
+            raise ChecksumMismatch(f"{self.config.source}, {partition.name}: has changed since the run was planned; run again")
 
     def _check_schema(self, fragment: ds.Fragment) -> None:
         """A file's own columns against the pinned ones; columns that are folder names are in no file."""
         if self._pinned is None or self._lake.version is not None:  # a Delta table's log keeps its files to one schema
             return
         found = {field.name: str(field.type) for field in fragment.physical_schema}
-        in_folders = self._keys(str(fragment.path))
+        in_folders = ds.get_partition_keys(fragment.partition_expression)
         schema = {name: kind for name, kind in self._pinned.schema.items() if name not in in_folders}
         pinned = dataclasses.replace(self._pinned, schema=schema)
-        if self._config.format == "csv":  # whose types are guessed file by file; those that matter are read as text anyway
+        if self.config.format == "csv":  # whose types are guessed file by file; those that matter are read as text anyway
             pinned = dataclasses.replace(pinned, schema=dict.fromkeys(schema, ""), added=dict.fromkeys(pinned.added, ""))
             found = dict.fromkeys(found, "")
-        check_drift(f"{self._config.source}, {self._lake.place(fragment)}", pinned, found)
+        check_drift(f"{self.config.source}, {self._lake.place(fragment)}", pinned, found)
 
-    def _states(self, paths: list[str]) -> dict[str, list[int]]:
-        """Size and time of files; a Delta table's files never change under their name."""
-        if self._lake.version is not None:
-            return {path: [] for path in paths}
-        infos = self._lake.filesystem.get_file_info(paths)
-        return {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
-
-    def _digest(self, paths: list[str], states: Mapping[str, list[int]]) -> str:
-        return json_digest([[self._lake.place(self._fragments[path]), *states[path]] for path in paths])
+    def _digest(self, paths: list[str]) -> str:
+        """Of names, sizes and times; a Delta table's files never change under their name."""
+        infos = self._lake.filesystem.get_file_info(paths) if self._lake.version is None else ()
+        states = {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
+        return json_digest([[self._lake.place(self._fragments[path]), *states.get(path, ())] for path in paths])
 
     def _folders(self, path: str) -> dict[str, str]:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""
-        parts = PurePosixPath(self._lake.place(self._fragments[path])).parent.parts
-        found = dict(part.split("=", 1) for part in parts if "=" in part)
         if self._lake.version is None:
-            return found
-        return {name: _folder_text(value) for name, value in self._keys(path).items()}
-
-    def _keys(self, path: str) -> dict[str, object]:
-        keys: dict[str, object] = ds.get_partition_keys(self._fragments[path].partition_expression)
-        return keys
+            parts = PurePosixPath(self._lake.place(self._fragments[path])).parent.parts
+            return dict(part.split("=", 1) for part in parts if "=" in part)
+        keys = ds.get_partition_keys(self._fragments[path].partition_expression)
+        return {name: NO_VALUE if value is None else quote(str(value), safe=" ") for name, value in keys.items()}
 
 
 def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:
@@ -136,8 +118,3 @@ def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> 
         listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names)
         advice = " (--new-columns accepts them; they are never published)" if differences["new"] else "; correct the lake"
         raise SchemaMismatch(f"{place}: columns differ from those of the target's first version: {listed}{advice}")
-
-
-def _folder_text(value: object) -> str:
-    """A partition value as hive writes it."""
-    return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value), safe=" ")

@@ -18,14 +18,13 @@ from pass_core.channel.draws import WordArray
 from pass_core.data import Attribute, IntArray
 from pass_core.errors import ConfigError
 from tasks.production.interfaces import Sample
-from tasks.production.manifest import Pins, Receipt, read_receipt, to_json
+from tasks.production.manifest import Pins, Receipt, read_receipt
 from tasks.storage.files import read_json, sync_folder, write_json
 
 DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
 
 
-def slug(partition: str) -> str:
-    """A folder's name for a partition."""
+def _slug(partition: str) -> str:
     return hashlib.sha256(partition.encode()).hexdigest()[:24]
 
 
@@ -36,25 +35,18 @@ class Staged:
     folder: Path
     receipt: Receipt
 
-    @property
-    def data(self) -> Path:
-        """The files to publish."""
-        return self.folder / DATA
-
     def columns(self) -> str:
         """Columns and types, read from the written files."""
-        tables = [file.path for file in self.receipt.files if file.path.endswith(".parquet")]
-        return " / ".join(sorted({str(pq.read_schema(self.data / path)) for path in tables}))
+        tables = [self.folder / DATA / file.path for file in self.receipt.files if file.path.endswith(".parquet")]
+        return " / ".join(sorted({str(pq.read_schema(path)) for path in tables}))
 
     def donors(self) -> IntArray:
         """How often each donor was drawn."""
-        counts: IntArray = np.load(self.folder / "donors.npy")
-        return counts
+        return np.asarray(np.load(self.folder / "donors.npy"))
 
     def hashes(self) -> WordArray:
         """The records' keyed hashes for the ledger, sorted."""
-        hashes: WordArray = np.load(self.folder / "hashes.npy", mmap_mode="r")
-        return hashes
+        return np.asarray(np.load(self.folder / "hashes.npy", mmap_mode="r"))
 
     def sample(self) -> dict[str, np.ndarray]:
         """The records for the audit gate."""
@@ -69,20 +61,13 @@ class Staging:
         self.folder = folder
 
     def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
-        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic.
-
-        Raises:
-            ConfigError: partitions were staged on a machine that may round differently.
-        """
-        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}
-        path = self.folder / PINNED
+        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic."""
+        now, path = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}, self.folder / PINNED
         before = read_json(path) if path.exists() else None
         if before is not None and before["pins"] == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
-            differ = sorted(name for name in now["numerics"] if before["numerics"].get(name) != now["numerics"][name])
-            raise ConfigError(
-                f"{self.folder}: an unfinished run computed with another {', '.join(differ)}, and its draws could differ; "
-                f"finish it where it started, or delete the folder to start again"
-            )
+            differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])
+            found = f"an unfinished run computed with another {', '.join(differ)}, and its draws could differ"
+            raise ConfigError(f"{self.folder}: {found}; finish it where it started, or delete the folder to start again")
         if before != now:
             self.clear()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,13 +85,9 @@ class Staging:
                 found[receipt.partition] = Staged(folder, receipt)
         return found
 
-    def count(self) -> int:
-        """The number of whole partitions; removes nothing."""
-        return sum((folder / RECEIPT).exists() for folder in self._folders())
-
     def forget(self, partition: str) -> None:
         """Removes a partition."""
-        shutil.rmtree(self.folder / slug(partition), ignore_errors=True)
+        shutil.rmtree(self.folder / _slug(partition), ignore_errors=True)
 
     def clear(self) -> None:
         """Removes everything."""
@@ -119,7 +100,7 @@ class Staging:
 @contextlib.contextmanager
 def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     """An empty folder that gets the partition's name when the block succeeds and is deleted when it fails."""
-    working, final = staging / f"{slug(partition)}.{platform.node()}.{os.getpid()}", staging / slug(partition)
+    working, final = staging / f"{_slug(partition)}.{platform.node()}.{os.getpid()}", staging / _slug(partition)
     shutil.rmtree(working, ignore_errors=True)
     (working / DATA).mkdir(parents=True, mode=0o700)
     try:
@@ -133,23 +114,17 @@ def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
         raise
 
 
-def save_receipt(folder: Path, receipt: Receipt) -> None:
-    """Comes last: a folder with a receipt is whole."""
-    write_json(folder / RECEIPT, to_json(receipt))
-
-
 def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
     """The first records in the shuffled order, as many of each partition as wanted, as one sample."""
     parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
     arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
     # Numbered as they appear: the hashes depend on the state folder's own key, and the gate's verdict must not.
     _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
-    persons = np.argsort(np.argsort(first))[places]
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
     return Sample(
         features=arrays["features"],
         donors=arrays["donors"],
-        persons=persons.astype(np.int64),
+        persons=np.argsort(np.argsort(first))[places].astype(np.int64),
         units=arrays["units"],
         labels=labels,
         attributes=attributes if labels else (),

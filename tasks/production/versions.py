@@ -17,10 +17,10 @@ import pyarrow.fs as pafs
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.lakes.open import find_filesystem
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, read_manifest, to_json
+from tasks.production.manifest import Manifest, load_manifest, read_manifest, to_json
 from tasks.production.options import absolute
 from tasks.production.writer_lock import Lease, only_writer
-from tasks.storage.files import read_json, sync_file, sync_folder, write_json
+from tasks.storage.files import sync_file, sync_folder, write_json
 
 CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers skip files whose names begin with _
 
@@ -57,23 +57,15 @@ class Target(ABC):
         current = self.current()
         return only_writer(self.state, current.token if current else 0)
 
-    def free_bytes(self) -> int:
-        """Free space for staging, which is local."""
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return shutil.disk_usage(self.state).free
-
     @abstractmethod
     def place(self, version: int, token: int) -> str:
         """The folder below the target for a new version's files."""
 
     @abstractmethod
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
-        """Publishes a version: its files first, what readers follow last; all of it or nothing.
+        """Publishes a version, all or nothing: first the `staged` folders of its new partitions, last what readers follow.
 
-        Args:
-            manifest: every partition of the version with its files.
-            staged: partition -> folder with the files that are new.
-            base: the version that has the files of the other partitions.
+        `base` is the version that has the files of the other partitions.
         """
 
     @abstractmethod
@@ -94,11 +86,11 @@ class FolderTarget(Target):
 
     def current(self) -> Manifest | None:
         link = self.root / CURRENT
-        return _read_manifest(link / MANIFEST) if link.is_symlink() else None
+        return load_manifest(link / MANIFEST) if link.is_symlink() else None
 
     def manifests(self) -> dict[int, Manifest]:
         current = self.current()
-        found = map(_read_manifest, sorted(self.root.glob(f"{VERSIONS}/*/{MANIFEST}")))
+        found = map(load_manifest, sorted(self.root.glob(f"{VERSIONS}/*/{MANIFEST}")))
         return {one.version: one for one in found if current and one.version <= current.version}
 
     def has_files(self, manifest: Manifest, partition: str) -> bool:
@@ -170,8 +162,7 @@ class ObjectTarget(Target):
 
     def manifests(self) -> dict[int, Manifest]:
         current, found = self.current(), self._latest(self._list(VERSIONS))
-        made = [read_manifest(raw, f"{self.location}/{path}") for path, raw in found.values()]
-        return {one.version: one for one in made if current and one.version <= current.version}
+        return {version: one for version, one in found.items() if current and version <= current.version}
 
     def has_files(self, manifest: Manifest, partition: str) -> bool:
         paths = [f"{self._base}/{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
@@ -181,45 +172,48 @@ class ObjectTarget(Target):
         return f"{VERSIONS}/{version:06d}-{token:08x}"
 
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
-        del base  # its files stay where they are
         own = self.place(manifest.version, manifest.token)
         crash_point("version started")
         for name, folder in staged.items():
             for file in manifest.partitions[name].files:
                 self._upload(folder / file.path, f"{own}/{file.path}")
             crash_point("version half linked")
-        self._write(f"{own}/{MANIFEST}", to_json(manifest))
+        self._save(manifest)
         crash_point("version named")
         held.check()
         before = self.current()
         if before is not None and before.token >= manifest.token:
             raise StorageError(f"{self.location}: a later writer has published, so this run published nothing; run again")
-        self._write(f"{CURRENT}.json", {"version": manifest.version, "manifest": f"{own}/{MANIFEST}"})
+        self._make_live(manifest, staged, base)
         crash_point("pointer moved")
+
+    def _save(self, manifest: Manifest) -> None:
+        self._write(f"{self.place(manifest.version, manifest.token)}/{MANIFEST}", to_json(manifest))
+
+    def _make_live(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> None:
+        del staged, base  # their files are where they stay
+        path = f"{self.place(manifest.version, manifest.token)}/{MANIFEST}"
+        self._write(f"{CURRENT}.json", {"version": manifest.version, "manifest": path})
 
     def retire(self, keep: int) -> None:
         """Also removes what runs left that died before the pointer moved."""
         current = self.current()
         if current is None:
             return
-        files = self._list(VERSIONS)
-        kept = dict(
-            found for version, found in self._latest(files).items() if current.version - keep < version <= current.version
-        )
-        used = {
-            f"{raw['places'][name]}/{file['path']}"
-            for raw in kept.values()
-            for name, receipt in raw["partitions"].items()
-            for file in receipt["files"]
-        }
-        for path in sorted(set(files) - used - set(kept), key=lambda path: path.endswith(MANIFEST)):
+        files, used = self._list(VERSIONS), set()
+        for version, one in self._latest(files).items():
+            if current.version - keep < version <= current.version:
+                used.add(f"{self.place(version, one.token)}/{MANIFEST}")
+                used |= {f"{one.places[name]}/{file.path}" for name, made in one.partitions.items() for file in made.files}
+        for path in sorted(set(files) - used, key=lambda path: path.endswith(MANIFEST)):
             self._files.delete_file(f"{self._base}/{path}")
             crash_point("retired one")
 
-    def _latest(self, files: list[str]) -> dict[int, tuple[str, dict[str, Any]]]:
-        """Version -> path and content of its manifest; of two with one number the later was published, with the larger token."""
-        manifests = {path: raw for path in sorted(files) if path.endswith(f"/{MANIFEST}") and (raw := self._read(path))}
-        return {raw["version"]: (path, raw) for path, raw in manifests.items()}
+    def _latest(self, files: list[str]) -> dict[int, Manifest]:
+        """Version -> its manifest; of two with one number the later was published, with the larger token."""
+        paths = [path for path in sorted(files) if path.endswith(f"/{MANIFEST}")]
+        manifests = [read_manifest(raw, f"{self.location}/{path}") for path in paths if (raw := self._read(path))]
+        return {one.version: one for one in manifests}
 
     def _list(self, folder: str) -> list[str]:
         """Files below a folder, by their path below the target."""
@@ -269,7 +263,3 @@ def _settle(folder: Path) -> None:
         sync_folder(path)
         os.utime(path, (0, 0))
     os.utime(folder / MANIFEST, (0, 0))
-
-
-def _read_manifest(path: Path) -> Manifest:
-    return read_manifest(read_json(path), str(path))

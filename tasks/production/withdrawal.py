@@ -23,7 +23,6 @@ from tasks.storage.models import describe_model, model_digest
 from tasks.storage.parquet import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
 
 FILE = "withdrawal.json"
-By = Literal["record", "person"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,47 +45,34 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
         raise DataError(f"{pool / FILE}: is damaged; withdraw the donors again") from None
 
 
-def withdraw(before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], *, by: By) -> Withdrawal:
-    """Writes pool and models without these donors below another root.
-
-    Raises:
-        DataError: an id is no donor's, or a useful class would have no donor left; the message contains no id.
-        MethodError: a model cannot drop donors: train it again.
-    """
-    key = RunKey(dataset)
-    pool = before.artefact("pool", key)
-    table, info = read_folder(pool), TableInfo.load(pool)
-    left = _positions(table, ids, by)
+def withdraw(
+    before: Layout, after: Layout, dataset: str, config: DatasetConfig, ids: Sequence[str], *, by: Literal["record", "person"]
+) -> Withdrawal:
+    """Writes pool and models without these donors below another root; messages contain no id."""
+    pool = before.artefact("pool", RunKey(dataset))
+    table = read_folder(pool)
+    names, wanted = table.column(RECORD_ID if by == "record" else PERSON).to_pylist(), set(ids)
+    if (unknown := len(wanted - set(names))) or not wanted:
+        raise DataError(f"expected the {by} ids of donors, found {unknown} of {len(wanted)} that are not in the pool; check them")
+    left = [k for k, name in enumerate(names) if name in wanted]
     kept = np.setdiff1d(np.arange(len(table)), left)
     rest = table.take(pa.array(kept))
     for name in config.useful:
-        lost = set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())
-        if lost:
-            raise DataError(
-                f"{len(lost)} class(es) of useful attribute {name!r} would have no donor left: sample a new pool and train"
-            )
+        if lost := len(set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())):
+            raise DataError(f"{lost} class(es) of useful attribute {name!r} would have no donor: sample a new pool and train")
     models = sorted(path for path in before.artefact("model", RunKey(dataset, "*")).parent.glob("*") if path.is_dir())
-    withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left.tolist()))
+    withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left))
     with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:
         write_table(rest, shard_path(staging / "pool", 0))
-        info.save(staging / "pool")
+        TableInfo.load(pool).save(staging / "pool")
         write_json(staging / "pool" / FILE, dataclasses.asdict(withdrawal))
         renewed = digest(staging / "pool")
         for model in models:
             _without(model, staging / model.name, kept, renewed)
         for model in models:
             publish(staging / model.name, after.artefact("model", RunKey(dataset, model.name)))
-        publish(staging / "pool", after.artefact("pool", key))
+        publish(staging / "pool", after.artefact("pool", RunKey(dataset)))
     return withdrawal
-
-
-def _positions(table: pa.Table, ids: Sequence[str], by: By) -> IntArray:
-    names = table.column(RECORD_ID if by == "record" else PERSON).to_pylist()
-    wanted = set(ids)
-    unknown = len(wanted - set(names))
-    if unknown or not wanted:
-        raise DataError(f"expected the {by} ids of donors, found {unknown} of {len(wanted)} that are not in the pool; check them")
-    return np.array([k for k, name in enumerate(names) if name in wanted], dtype=np.int64)
 
 
 def _without(model: Path, folder: Path, kept: IntArray, pool_digest: str) -> None:

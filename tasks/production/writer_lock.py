@@ -33,10 +33,9 @@ class Lease:
     def check(self) -> None:
         """Raises a StorageError when another writer has taken over."""
         found = _record(self.path)
-        if (found.get("token"), found.get("owner")) != (self.token, self.owner):
-            raise StorageError(
-                f"{self.path}: another run ({found.get('owner', 'unknown')}) took over, so this one published nothing; run again"
-            )
+        owner = found.get("owner", "unknown")
+        if (found.get("token"), owner) != (self.token, self.owner):
+            raise StorageError(f"{self.path}: another run ({owner}) took over, so this one published nothing; run again")
 
     def renew(self) -> None:
         """Renews the lease."""
@@ -44,23 +43,17 @@ class Lease:
 
     def keep(self) -> None:
         """Renews until stopped or lost."""
-        while not self.stopped.wait(LEASE_SECONDS / 4):
-            try:
+        with contextlib.suppress(StorageError):
+            while not self.stopped.wait(LEASE_SECONDS / 4):
                 self.check()
-            except StorageError:
-                return
-            self.renew()
+                self.renew()
 
 
 @contextlib.contextmanager
 def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
-    """Makes this process the only writer of the target whose state is in `folder`.
+    """Makes this process the only writer of the target whose state is in `folder`, or raises a StorageError.
 
-    Args:
-        least_token: the token of what is published; ours is larger.
-
-    Raises:
-        StorageError: another run holds the lock, or its lease has not expired.
+    `least_token` is the token of what is published; ours is larger.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "writer.json"
@@ -71,12 +64,9 @@ def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
             owner = _record(path).get("owner", "unknown")
             raise StorageError(f"{folder}: another run ({owner}) is writing to this target; wait for it to finish") from None
         before, host = _record(path), platform.node()
-        elsewhere = before.get("owner") and not str(before["owner"]).startswith(f"{host}:")
-        if elsewhere and float(before.get("until", 0)) > time.time():
-            left = float(before["until"]) - time.time()
-            raise StorageError(
-                f"{folder}: the lease of a run on another machine ({before['owner']}) expires in {left:.0f} s; wait"
-            )
+        owner, left = str(before.get("owner", "")), float(before.get("until", 0)) - time.time()
+        if owner and not owner.startswith(f"{host}:") and left > 0:
+            raise StorageError(f"{folder}: the lease of a run on another machine ({owner}) expires in {left:.0f} s; wait")
         token = max(int(before.get("token", 0)), least_token) + 1
         lease = Lease(path, token, f"{host}:{os.getpid()}")
         lease.renew()
@@ -99,8 +89,6 @@ def read_lease(folder: Path) -> str | None:
 
 def _record(path: Path) -> dict[str, Any]:
     """The last writer's record; a damaged one counts as none, since the lock decides on one machine."""
-    try:
-        found = read_json(path)
-    except DataError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    with contextlib.suppress(DataError):
+        return dict(found) if isinstance(found := read_json(path), dict) else {}
+    return {}

@@ -27,21 +27,15 @@ class KeyedRelease:
     key: bytes = field(repr=False)
 
     def donors(
-        self,
-        channel: Channel,
-        features: FloatArray,
-        record_ids: Sequence[str],
-        finished: Callable[[int], None] = lambda _: None,
+        self, channel: Channel, features: FloatArray, record_ids: Sequence[str], finished: Callable[[int], None] = lambda _: None
     ) -> IntArray:
         """The donor of every record; calls `finished` with the number of records that are done."""
         scope = draw_scope(self.run, self.model, self.forbid)
         return draw_donors(channel, features, record_ids, key=self.key, scope=scope, finished=finished)
 
     def order_words(self, partition: str, record_ids: Sequence[str]) -> WordArray:
-        """A word per record; a partition is released in the order of these words, which only the key's holder can undo.
-
-        It depends on the method and the rule, too: two releases in one order would be two draws of the same records side by side.
-        """
+        """A word per record; a partition is released in the order of these words, which only the key's holder can undo."""
+        # Depends on the method and the rule, too: two releases in one order would be two draws of each record side by side.
         rule = () if self.forbid == "none" else (self.forbid,)
         scope = (self.run.dataset, str(self.run.method), self.model, partition, *rule)
         return keyed_words(self.key, "order", scope, record_ids)
@@ -71,5 +65,4 @@ def exclusion_of(features: FeatureTable, rows: IntArray, pool: pa.Table, forbid:
 
 def donor_units(pool: pa.Table, forbid: Forbidden) -> list[str]:
     """The donors' names that a rule compares with the records': ids or persons."""
-    units: list[str] = pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist()
-    return units
+    return list(pool.column(RECORD_ID if forbid == "self" else PERSON).to_pylist())

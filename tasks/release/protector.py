@@ -38,9 +38,8 @@ def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.de
     """The donors as training sees them."""
     info = TableInfo.load(pool)
     table = read_folder(pool, [FEATURES, *(a.name for a in attributes)])
-    return ReleaseContext(
-        attributes, Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)), device
-    )
+    donors = Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes))
+    return ReleaseContext(attributes, donors, device)
 
 
 def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Protector:

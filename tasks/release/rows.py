@@ -34,11 +34,7 @@ class ReleasedRows:
         columns: tuple[str, ...] = (PAYLOAD,),
         paths: bool = False,
     ) -> None:
-        """Prepares the donors: payload `columns` and attributes of `schema`, whose other columns the originals pass through.
-
-        Args:
-            paths: the payload column holds paths, and payloads become files.
-        """
+        """Prepares the donors: payload `columns` (with `paths`, of files) and attributes of `schema`; the rest is passed on."""
         self.schema, self._keyed, self._pool, self._path = schema, keyed, pool, columns[0] if paths else None
         made = {} if paths else _payload_columns(pool, payload, schema, columns)
         attributes = [name for name in schema.names if name in pool.column_names and name not in columns]
@@ -50,11 +46,10 @@ class ReleasedRows:
 
     def rows(self, donors: IntArray, passed: pa.Table | None, partition: str) -> pa.Table:
         """Released rows for donors, with the passed columns of the originals, which are in the same order."""
-        made = self._donors.take(pa.array(donors)) if self._donors.num_columns else None
-        columns = {} if made is None else dict(zip(made.column_names, made.columns, strict=True))
+        made = self._donors.take(pa.array(donors)) if self._donors.num_columns else self._donors
+        columns = {name: table.column(name) for table in (made, passed) if table is not None for name in table.column_names}
         if self._path:
             columns[self._path] = pa.array(self._payload_paths(donors, partition), self.schema.field(self._path).type)
-        columns |= {} if passed is None else dict(zip(passed.column_names, passed.columns, strict=True))
         return pa.table(columns, schema=self.schema)
 
     def write_payloads(self, folder: Path, donors: IntArray, partition: str) -> list[Path]:
@@ -99,9 +94,7 @@ def write_rows(
 ) -> None:
     """Writes a file of released rows, reads it back and compares it; then makes it durable, with times that say nothing.
 
-    Args:
-        released: makes the rows of a range, the same ones whenever it is called.
-        written: called after every row group.
+    `released` makes the rows of a range, the same ones whenever it is called; `written` is called after every row group.
     """
     groups = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
     with open_writer(path, schema, dictionaries=dictionaries) as writer:
@@ -118,6 +111,5 @@ def write_rows(
 
 
 def _finish_file(path: Path) -> None:
-    """Makes a released file durable, with times that say nothing."""
     sync_file(path)
     os.utime(path, (0, 0))

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pass_core.errors import ConfigError
 from tasks.expectations.suites import load_library
 from tasks.production import crash_points
-from tasks.production.open import open_target
+from tasks.production.history import open_target
 from tasks.production.options import state_of
 from tasks.production.run import plan_of
 from tests.tasks.production.lakes import make_options, make_table, released, write_lake

@@ -14,9 +14,9 @@ import pytest
 
 from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
 from tasks.config import load_config
-from tasks.production.open import open_target
+from tasks.production.history import open_target
+from tasks.production.manifest import Receipts
 from tasks.production.options import state_of
-from tasks.production.receipts import Receipts
 from tasks.production.run import Hooks, execute, plan_of
 from tasks.production.withdrawal import withdraw
 from tasks.running.layout import Layout

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.production import crash_points
-from tasks.production.history import roll_back
-from tasks.production.open import open_target
+from tasks.production.history import open_target, roll_back
 from tasks.production.options import state_of
 from tests.tasks.production.lakes import make_table, protect, published, write_lake
 from tests.tasks.production.s3 import BUCKET, objects, s3_server
