@@ -54,8 +54,7 @@ def release_subject(
     if protector.fitted.channel is None:
         made = array_of(linked["test"].released, PAYLOAD, protector.info.feature_shape)[linked["test"].rows]
         release = MadeRelease(
-            (made,),
-            lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws))),
+            (made,), lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws)))
         )
     else:
         donors = protector.pool.column(RECORD_ID).to_pylist()

@@ -143,14 +143,12 @@ def end_bound(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def run_ranks(
-    work: "Callable[[World, OnEpoch], None]", processes: int, threads: int, rendezvous: Path, on_epoch: "OnEpoch"
-) -> None:
-    """Trains in several processes: runs `work(world, on_epoch)` in each, with so many threads; `work` must be picklable.
+    work: "Callable[[World, OnEpoch], Result]", processes: int, threads: int, rendezvous: Path, on_epoch: "OnEpoch"
+) -> Result:
+    """The first result of several processes that train together: each runs `work(world, on_epoch)` with so many threads.
 
-    The first process's epochs and log lines appear here. `rendezvous` is a file that does not exist.
-
-    Raises:
-        PassError: what a process raised, or that one of them died.
+    The first process's epochs and log lines appear here. `rendezvous` is a file that does not exist; `work` must be picklable.
+    Raises a PassError: what a process raised, or that one of them died.
     """
     from pass_core.training.parallel import World
 
@@ -162,16 +160,15 @@ def run_ranks(
 
     level = logging.getLogger("tasks").getEffectiveLevel()
     rank = functools.partial(_run_rank, work, threads, rendezvous, level)
+    worlds = [World(number, processes) for number in range(processes)]
     with Workers(processes) as workers:
         try:
-            for _ in workers.each(rank, [World(number, processes) for number in range(processes)], received):
-                pass
+            return dict(workers.each(rank, worlds, received))[worlds[0]]
         except WorkerDied:
             raise MethodError("a process of the training died (out of memory, or killed): run again") from None
 
 
-def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous: Path, level: int, world: "World") -> None:
-    """What one process of a training does."""
+def _run_rank(work: "Callable[[World, OnEpoch], Result]", threads: int, rendezvous: Path, level: int, world: "World") -> Result:
     import torch
     from torch import distributed
 
@@ -191,8 +188,9 @@ def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous
             distributed.init_process_group(
                 backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
             )
-            work(world, send if first else ignore_epoch)
+            result = work(world, send if first else ignore_epoch)
             distributed.destroy_process_group()
+            return result
     except PassError:
         raise
     except Exception as error:  # noqa: BLE001 (whatever it is, the parent reports it)

@@ -170,8 +170,7 @@ def _register(name: str, model: Path) -> Any:
     single = np.dtype(np.float32)
     outputs = (-1, description["pool_size"]) if description["has_channel"] else (-1, *description["feature_shape"])
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]))]),
-        outputs=Schema([TensorSpec(single, outputs)]),
+        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]))]), outputs=Schema([TensorSpec(single, outputs)])
     )
     with warnings.catch_warnings():
         # MLflow recommends an input example, which would be a person's record.
