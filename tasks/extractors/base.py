@@ -20,10 +20,10 @@ class Loaded(Protocol):
 
     weights_digest: str  # empty where there are no weights
 
-    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
+    def feature_shape(self, payload: Payload, /) -> tuple[int, ...]:
         """Shape of one record's features."""
 
-    def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
+    def features(self, payloads: Payloads, workers: int, finished: Finished, /) -> FloatArray:
         """Features (n, *feature_shape), each of its own record alone; `workers` threads decode while the model computes."""
 
 

@@ -18,14 +18,7 @@ from tasks.sections.dataset import DatasetConfig
 def load_extractor(
     config: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, dataset: str
 ) -> tuple[Extractor, Any, Loaded]:
-    """The extractor that a data set names, its settings, and the extractor with its weights in memory.
-
-    Args:
-        settings: sections of extractors in params.yaml, by name.
-
-    Raises:
-        ConfigError: the extractor cannot read the data set's payloads.
-    """
+    """The extractor that a data set names, its settings (by name in `settings`), and the same with its weights in memory."""
     extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
     if payload.kind not in extractor.payloads:
         raise ConfigError(

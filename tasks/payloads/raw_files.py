@@ -63,12 +63,7 @@ class RawFiles:
         return name in self._members or (self._root / name).is_file()
 
     def read(self, name: str) -> bytes:
-        """A file's bytes.
-
-        Raises:
-            DataError: the file is missing, damaged or too large; the message does not name it.
-            StorageError: the disk or the network failed.
-        """
+        """A file's bytes; a DataError for a missing, damaged or too large file does not name it."""
         try:
             with self._stream(name) as stream:
                 data = stream.read(MAX_FILE_BYTES + 1)
@@ -111,7 +106,9 @@ class RawFiles:
             raise DataError(f"{path}: has {len(members)} members, more than {MAX_MEMBERS}; split it")
         self._archives.append(archive)
         for inside, member, its_fault in members:
-            fault = its_fault or _name_fault(inside)
+            pure = PurePosixPath(inside)
+            outside = pure.is_absolute() or not pure.parts or ".." in pure.parts or any(sign in inside for sign in "\\:\0")
+            fault = its_fault or ("has a name outside the folder" if outside else None)
             if fault:
                 raise DataError(f"{path}: rejected: a member {fault}; nothing was read from it, get a clean archive")
             name = (path.parent.relative_to(self._root) / PurePosixPath(inside)).as_posix()
@@ -119,13 +116,6 @@ class RawFiles:
                 raise DataError(f"{path}: rejected: {name} occurs twice; remove one")
             self._members[name] = len(self._archives) - 1, member
             self._by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
-
-
-def _name_fault(name: str) -> str | None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
-        return "has a name outside the folder"
-    return None
 
 
 def _zip_fault(info: zipfile.ZipInfo) -> str | None:

@@ -19,7 +19,6 @@ from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
-from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
 from tasks.release.draw import donor_units
@@ -51,7 +50,7 @@ class AuditGate:
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
             subject = _subject(sample, protector, job, self.config.depth.fresh_draws, self._rng("split"))
-            attacks, thresholds, depth = named_attacks(self.config), self.config.thresholds, self.config.depth
+            attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
             findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}

@@ -14,7 +14,6 @@ from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.sections.lake import LakeConfig
 from tasks.storage.files import digest, json_digest
-from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo
 
 
@@ -48,7 +47,7 @@ def make_job(
     leaving = [str(source.released_schema(release, plain_lists)), source.partition_columns, section.payload_is_path]
     pins = Pins(
         dataset=options.dataset,
-        model=model_digest(model),
+        model=digest(model),
         pool=digest(pool),
         key=key_id(draw_key),
         recipe=json_digest(recipe),

@@ -18,6 +18,7 @@ from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
 from pass_core.methods.base import Fitted, ReleaseContext, find_method, fit_method
 from pass_core.randomness import stream
+from pass_core.storage.models import save_model
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import TOTAL, learnt_from
@@ -31,7 +32,6 @@ from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.checkpoints import FileCheckpoints, checkpoint_path
 from tasks.storage.files import digest, rounded
-from tasks.storage.models import model_digest, save_model
 from tasks.storage.parquet import PERSON, RECORD_ID, FeatureTable, TableInfo, read_features, read_folder, write_table
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def train(fitting: Fitting) -> StepResult:
     model, method, pool = io.outputs["model"], str(io.key.method), digest(io.inputs["pool"])
     save_model(model, method, fitted, setting, config=fitting.config, training=training, pool_digest=pool)
     # Not in the model's folder: that is pushed and logged, while who was in the training set is secret.
-    trained_on = pa.table({RECORD_ID: learnt, "model_digest": [model_digest(model)] * len(learnt)})
+    trained_on = pa.table({RECORD_ID: learnt, "model_digest": [digest(model)] * len(learnt)})
     write_table(trained_on, io.outputs["trained_on"])
     io.outputs["trained_on"].chmod(0o600)
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
