@@ -6,7 +6,7 @@ from pathlib import Path
 from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
-from tasks.extractors.loading import load_extractor
+from tasks.extractors.base import load_extractor
 from tasks.production.interfaces import Job, PinnedColumns
 from tasks.production.manifest import Pins
 from tasks.production.options import ProtectOptions, absolute

@@ -1,5 +1,6 @@
 """Starts, watches and ends processes of this machine. None of them outlives the process that started it, kill -9 included."""
 
+import contextlib
 import functools
 import logging
 import multiprocessing
@@ -30,19 +31,15 @@ class WorkerDied(TransientError):
     """A worker process ended in the middle of its work."""
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager["Workers"]):
     """Worker processes that are started once and given many pieces of work; they end with the block or with their parent."""
 
     def __init__(self, number: int, start: Callable[[], None] | None = None) -> None:
         """`start` is called once in every worker, before its first piece of work; it must be picklable."""
         self.number = number
-        # A fork would inherit threads and locks in the middle of their work.
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn")  # a fork would inherit threads and locks in the middle of their work
         self._inbox: Any = context.SimpleQueue()
         self._pool = ProcessPoolExecutor(number, context, initializer=_start_worker, initargs=(self._inbox, start))
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -50,11 +47,7 @@ class Workers:
     def each(
         self, work: Callable[[Item], Result], items: Iterable[Item], on_message: Callable[[Any], None] | None = None
     ) -> Iterator[tuple[Item, Result]]:
-        """Yields each item with `work(item)` as it is finished, in any order; `on_message` gets what workers `send`.
-
-        Raises:
-            WorkerDied: a worker was killed or crashed.
-        """
+        """Yields each item with `work(item)` as it is finished, in any order; `on_message` gets what workers `send`."""
         waiting, running = iter(items), dict[Future[Result], Item]()
         try:
             while True:
@@ -185,9 +178,8 @@ def _run_rank(work: "Callable[[World, OnEpoch], Result]", threads: int, rendezvo
     try:
         with fixed_numerics(threads):
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(
-                backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
-            )
+            meeting = rendezvous.resolve().as_uri()
+            distributed.init_process_group(backend, init_method=meeting, rank=world.rank, world_size=world.processes)
             result = work(world, send if first else ignore_epoch)
             distributed.destroy_process_group()
             return result
@@ -198,8 +190,6 @@ def _run_rank(work: "Callable[[World, OnEpoch], Result]", threads: int, rendezvo
 
 
 class _ToParent(logging.Handler):
-    """Sends log lines to the parent process."""
-
     def emit(self, record: logging.LogRecord) -> None:
         record.msg, record.args = record.getMessage(), None
         send(record)

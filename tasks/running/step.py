@@ -102,12 +102,13 @@ def run_step(
             verdict=result.verdict,
             digests={name: digest(path) for name, path in outputs.items()},
         )
+        published = {name: layout.artefact(name, key) for name in outputs}
         for name, path in outputs.items():
-            publish(path, layout.artefact(name, key))
+            publish(path, published[name])
         write_json(layout.step_report(step.name, key), dataclasses.asdict(report))
         seconds = time.monotonic() - started
         record.log(_parameters(step, key, config), {**report.counts, **report.metrics}, result.epochs, report.digests)
-        record.log_outputs(inputs, {name: layout.artefact(name, key) for name in outputs}, report.verdict)
+        record.log_outputs(inputs, published, report.verdict)
         write_json(layout.provenance(step.name, key), describe(engine, seconds) | {"mlflow_run": record.run_id})
     for path in result.spent:
         path.unlink(missing_ok=True)

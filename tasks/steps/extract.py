@@ -17,8 +17,7 @@ import torch
 from pass_core.data import FloatArray
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import DataError
-from tasks.extractors.base import Loaded
-from tasks.extractors.loading import checked_features, load_extractor
+from tasks.extractors.base import Loaded, checked_features, load_extractor
 from tasks.payloads.payload import Payload, payload_bytes, payload_digest, vectors
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
