@@ -95,10 +95,7 @@ def replay_of(
 
 
 def column_values(table: pa.Table, train: IntArray, test: IntArray) -> dict[str, ColumnValues]:
-    """Columns released beside the payload: every value's rank among the distinct ones, missing values last.
-
-    `train` and `test` are the table's rows of the splits. The order of texts has no meaning.
-    """
+    """Columns released beside the payload, for the table's rows of each split: ranks among the distinct values, missing last."""
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         plain = column.combine_chunks()
@@ -114,7 +111,7 @@ def column_values(table: pa.Table, train: IntArray, test: IntArray) -> dict[str,
             ) from None
         ranks = indices.to_numpy(zero_copy_only=False).astype(np.int64)
         texts = pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)
-        found[name] = ColumnValues(ranks[train], ranks[test], not texts)
+        found[name] = ColumnValues(ranks[train], ranks[test], ordered=not texts)  # the order of texts has no meaning
     return found
 
 

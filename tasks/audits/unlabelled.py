@@ -96,9 +96,6 @@ def audit_unlabelled(
     Args:
         reference: labelled records that are not donors; best the test records that were audited.
         of: size of the set that `new` is a sample of; default: `new` is the whole set.
-
-    Raises:
-        ChecksumMismatch: the labelled audit is of another model or pool.
     """
     for name in ("model", "pool"):
         expected, found = getattr(protector, f"{name}_digest"), getattr(labelled.document, f"{name}_digest")

@@ -173,8 +173,9 @@ def _cut(series: DoubleArray, owners: IntArray, starts: IntArray, offset: int, r
         persons=tuple(recording.code for recording in kept),
         blocks=tuple(f"{recording.code}/{recording.trial}" for recording in kept),
         labels={
-            name: tuple(getattr(recording, field) for recording in kept)
-            for name, field in (("gender", "gender"), ("id", "code"), ("activity", "activity"))
+            "gender": tuple(recording.gender for recording in kept),
+            "id": tuple(recording.code for recording in kept),
+            "activity": tuple(recording.activity for recording in kept),
         },
     )
 

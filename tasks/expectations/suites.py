@@ -103,8 +103,7 @@ def load_library() -> Any:
 def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], data_docs: Path) -> int:
     """Runs one suite per table, builds Data Docs in `data_docs`, returns the number of expectations that held.
 
-    Raises:
-        ValidationFailed: some do not hold; the message names each column and expectation.
+    Where some do not hold, ValidationFailed names each column and expectation.
     """
     gx = load_library()
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults

@@ -150,8 +150,9 @@ def _model_folder(config: HubertConfig) -> Path:
     failure = "no weights among its files"
     for local_only in (True, False):  # a pinned commit does not change: a local copy needs no download
         try:
-            kept = {"revision": config.revision, "allow_patterns": FILES}
-            folder = Path(snapshot_download(config.model, local_files_only=local_only, **kept))
+            folder = Path(
+                snapshot_download(config.model, revision=config.revision, allow_patterns=FILES, local_files_only=local_only)
+            )
         except Exception as error:  # noqa: BLE001
             failure = type(error).__name__  # offline, behind a proxy, no such repository: the advice is the same
         else:

@@ -114,9 +114,8 @@ def start_bound(
 
     Ctrl-C in the terminal does not reach the command. `end_bound` ends it earlier. `errors` receives its standard error.
     """
-    watchdog = Path(__file__).with_name("watchdog.py")
     return subprocess.Popen(
-        [sys.executable, "-I", str(watchdog), *command],
+        [sys.executable, "-I", str(Path(__file__).with_name("watchdog.py")), *command],
         env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

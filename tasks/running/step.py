@@ -64,9 +64,7 @@ def run_step(
 ) -> StepReport:
     """Runs a step; publishes its outputs, each atomically, only after the whole step has succeeded.
 
-    Args:
-        engine: the caller (recorded in provenance and MLflow).
-        store: base folder of a relative `tracking.store`.
+    `engine` is the caller, recorded in provenance and MLflow; `store` is the base folder of a relative `tracking.store`.
     """
     inputs = {name: layout.artefact(name, key) for name in step.inputs}
     for name, path in inputs.items():

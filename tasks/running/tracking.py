@@ -167,8 +167,13 @@ def _register(name: str, model: Path) -> Any:
     with warnings.catch_warnings():
         # MLflow recommends an input example, which would be a person's record.
         warnings.filterwarnings("ignore", message=".*input example was not provided", category=UserWarning)
-        packed = {"data_path": str(model), "pip_requirements": ["pass-pipeline"]}
-        info = mlflow.pyfunc.log_model(name="model", loader_module="tasks.running.mlflow_model", signature=signature, **packed)
+        info = mlflow.pyfunc.log_model(
+            name="model",
+            loader_module="tasks.running.mlflow_model",
+            data_path=str(model),
+            signature=signature,
+            pip_requirements=["pass-pipeline"],
+        )
     client = mlflow.MlflowClient()
     if not client.search_registered_models(f"name='{name}'"):
         client.create_registered_model(name)

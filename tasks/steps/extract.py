@@ -57,10 +57,7 @@ class FeatureCache:
 
 
 def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, threads: int, io: StepIO) -> StepResult:
-    """Runs the data set's extractor over validated records and keeps all columns but the payload.
-
-    Shards that an earlier or a stopped run computed come from the cache.
-    """
+    """Runs the data set's extractor over validated records; shards that an earlier run computed come from the cache."""
     info = TableInfo.load(io.inputs["records"])
     extractor, chosen, loaded = load_extractor(config, settings, info.payload, device, io.key.dataset)
     shape, cache = loaded.feature_shape(info.payload), None
