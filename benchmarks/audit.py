@@ -30,7 +30,6 @@ from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.data import Attribute, Records
 from pass_core.randomness import stream
 from pass_core.training.networks import build_network
-from tasks.audits.context import named_attacks
 from tasks.config import load_config
 
 THREADS, FEATURES, WIDTH = 2, 577, 512
@@ -86,7 +85,7 @@ def exactly(subject: Subject, attacked: tuple[Attacked, ...]) -> None:
 def attack(subject: Subject, names: tuple[str, ...] | None = None) -> tuple[Attacked, ...]:
     """The attacks of params.yaml, all or some."""
     config = load_config(Path(__file__).parent.parent / "params.yaml").audit
-    chosen = tuple(named for named in named_attacks(config) if names is None or named.name in names)
+    chosen = tuple(named for named in config.named_attacks() if names is None or named.name in names)
     return tuple(attack_attribute(subject, attribute, chosen, rng_for, lambda _work, _epoch: None) for attribute in ATTRIBUTES)
 
 

@@ -36,9 +36,8 @@ from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step import fixed_numerics, run_step
 from tasks.running.step_io import RunKey, StepIO
-from tasks.steps.extract import extract_shards
+from tasks.steps.extract import FeatureCache, extract_shards
 from tasks.steps.ingest import _table
-from tasks.storage.feature_cache import FeatureCache
 from tasks.storage.files import file_digest
 from tasks.storage.parquet import ShardWriter
 

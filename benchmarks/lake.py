@@ -31,6 +31,7 @@ from pass_core.data import Attribute, Records
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.methods.pass_substitution import PassConfig
 from pass_core.randomness import stream
+from pass_core.storage.models import save_model
 from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import build_network, with_prefix
 from tasks.payloads.payload import Payload, vectors
@@ -38,9 +39,9 @@ from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.options import ProtectOptions
 from tasks.production.run import Hooks, execute, plan_of
 from tasks.running.layout import Layout
+from tasks.running.mlflow_model import load_channel
 from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
-from tasks.storage.models import load_channel, save_model
 from tasks.storage.parquet import (
     BLOCK,
     FEATURES,

@@ -156,6 +156,11 @@ class _Source(dict[str, Any]):
                 looped = re.findall(r"'(\w+)'", ast.unparse(part.iter)) if isinstance(part, ast.For) else []
                 for field, allowed in re.findall(r"""['"]{?(\w+)}?: expected ([^,{'"]+)(?=[,'"])""", ast.unparse(part)):
                     found |= dict.fromkeys(looped if field == "name" else [field], allowed.strip())
+            elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "check_range":
+                limits = {str(limit.arg).replace("_", " "): ast.unparse(limit.value) for limit in part.keywords}
+                both = "between {at least} and {at most}" if {"at least", "at most"} <= limits.keys() else ""
+                allowed = both.format(**limits) or " and ".join(f"{word} {limit}" for word, limit in limits.items())
+                found |= {str(field.value): allowed for field in part.args[1:] if isinstance(field, ast.Constant)}
         return found
 
     def attribute(self, name: str, attribute: str) -> Any:

@@ -52,13 +52,15 @@ _TABLE = (
     Step(
         name="train",
         run=lambda c, io: train.train(
-            io,
-            dataset=c.dataset[io.key.dataset],
-            training=c.train,
-            config=c.method[str(io.key.method)],
-            forbid=c.pool.forbid,
-            device=c.compute.device,
-            processes=c.compute.processes,
+            train.Fitting(
+                dataset=c.dataset[io.key.dataset],
+                training=c.train,
+                config=c.method[str(io.key.method)],
+                forbid=c.pool.forbid,
+                device=c.compute.device,
+                processes=c.compute.processes,
+                io=io,
+            )
         ),
         sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}", "pool.forbid"),
         inputs=("features", "pool"),

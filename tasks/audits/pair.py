@@ -1,4 +1,4 @@
-"""The audit of somebody else's release: a table of originals, and one or several tables released for them."""
+"""The audit of another party's release: a table of originals, and one or several tables released for them."""
 
 import dataclasses
 import hashlib
@@ -17,8 +17,7 @@ from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.storage.audits import context_of, document
 from pass_core.training.epochs import Epoch
-from tasks.audits.context import named_attacks
-from tasks.audits.released_columns import column_values
+from tasks.audits.release import column_values
 from tasks.lakes.open import value_type
 from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
 from tasks.running.step_io import Reporter
@@ -32,11 +31,7 @@ MOST_CLASSES = 1000
 def audit_pair(
     original: Path, protected: Sequence[Path], columns: PairColumns, *, config: AuditConfig, seed: int, progress: Reporter
 ) -> dict[str, Any]:
-    """The document of an audit of somebody else's release.
-
-    Args:
-        protected: several tables are several draws of the same records; attackers learn from all of them.
-    """
+    """The document of an audit of another party's release; several tables are several draws, and attackers learn from all."""
     subject, split, classes = pair_subject(original, protected, columns, seed)
 
     def on_attack(work: str, epoch: Epoch) -> None:
@@ -45,22 +40,16 @@ def audit_pair(
     def rng_for(*labels: str) -> np.random.Generator:
         return stream(seed, "audit", "pair", *labels)
 
-    attacks = named_attacks(config)
-    findings = run_audit(subject, attacks, config.thresholds, config.depth, rng_for, on_attack=on_attack)
+    attacks, thresholds, depth = config.named_attacks(), config.thresholds, config.depth
+    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack)
     if columns.person is None:  # then strangers cannot be identified
         findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
-    released = [digest(path) for path in protected]
+    digests = [digest(path) for path in protected]
+    released = digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    dataset, method = original.stem, protected[0].stem
     context = dataclasses.replace(
-        context_of(
-            subject,
-            attacks,
-            config.thresholds,
-            config.depth,
-            dataset=original.stem,
-            method=protected[0].stem,
-            protected_digest=released[0] if len(released) == 1 else hashlib.sha256("\n".join(released).encode()).hexdigest(),
-            valid_days=config.valid_days,
-        ),
+        context_of(subject, attacks, thresholds, depth, dataset=dataset, method=method, protected_digest=released),
+        valid_days=config.valid_days,
         split=split,
         classes=classes,
         original_digest=digest(original),

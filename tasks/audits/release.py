@@ -8,30 +8,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pass_core.auditing.analyses.seed_replay import Replay, find_replay
-from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
+from pass_core.auditing.subject import ColumnValues, DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, IntArray
-from pass_core.errors import ChecksumMismatch
+from pass_core.errors import ChecksumMismatch, SchemaMismatch
 from pass_core.methods.base import Adversarial
-from tasks.audits.released_columns import column_values
 from tasks.payloads.payload import payload_bytes
 from tasks.release.draw import draw_scope
 from tasks.release.protector import STAMP, Protector
 from tasks.running.step_io import StepIO
-from tasks.storage.parquet import (
-    FEATURES,
-    PAYLOAD,
-    PERSON,
-    RECORD_ID,
-    SPLIT,
-    SPLITS,
-    FeatureTable,
-    array_of,
-    read_folder,
-    read_partition,
-    read_table,
-)
+from tasks.storage import parquet
+from tasks.storage.parquet import FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, SPLITS, FeatureTable, array_of
 
 
 def release_subject(
@@ -54,8 +42,7 @@ def release_subject(
     if protector.fitted.channel is None:
         made = array_of(linked["test"].released, PAYLOAD, protector.info.feature_shape)[linked["test"].rows]
         release = MadeRelease(
-            (made,),
-            lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws))),
+            (made,), lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws)))
         )
     else:
         donors = protector.pool.column(RECORD_ID).to_pylist()
@@ -70,7 +57,7 @@ def release_subject(
             fresh_draws=fresh_draws,
             rng=io.rng("release"),
         )
-    passed = read_folder(io.inputs["features"], list(protector.info.pass_through))
+    passed = parquet.read_folder(io.inputs["features"], list(protector.info.pass_through))
     return make_subject(
         attributes=attributes,
         train=train,
@@ -95,9 +82,8 @@ def replay_of(
     """Whether the draws of this release follow from a seed that can be guessed."""
     if subject.substitution is None:
         return None
-    rows, probabilities = next(
-        subject.substitution.channel("test", np.arange(len(subject.test))).blocks(subject.test.records.features)
-    )
+    channel = subject.substitution.channel("test", np.arange(len(subject.test)))
+    rows, probabilities = next(channel.blocks(subject.test.records.features))
     return find_replay(
         probabilities,
         [features.record_ids[row] for row in features.rows("test")[rows]],
@@ -108,9 +94,30 @@ def replay_of(
     )
 
 
+def column_values(table: pa.Table, train: IntArray, test: IntArray) -> dict[str, ColumnValues]:
+    """Columns released beside the payload, for the table's rows of each split: ranks among the distinct values, missing last."""
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        plain = column.combine_chunks()
+        if pa.types.is_dictionary(plain.type):
+            plain = plain.dictionary_decode()
+        try:
+            distinct = pc.unique(plain).drop_null()
+            distinct = distinct.take(pc.sort_indices(distinct))
+            indices = pc.fill_null(pc.index_in(plain, value_set=distinct), len(distinct))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            raise SchemaMismatch(
+                f"column {name!r}: expected text, numbers or dates beside the payload, found {plain.type}; do not release it"
+            ) from None
+        ranks = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        texts = pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)
+        found[name] = ColumnValues(ranks[train], ranks[test], ordered=not texts)  # the order of texts has no meaning
+    return found
+
+
 def _learnt_from(place: Mapping[str, int], protector: Protector, io: StepIO) -> IntArray:
     """Positions among the training records of those that the protector learnt from, as training recorded them."""
-    table, expected = read_table(io.inputs["trained_on"], [RECORD_ID, "model_digest"]), protector.model_digest
+    table, expected = parquet.read_table(io.inputs["trained_on"], [RECORD_ID, "model_digest"]), protector.model_digest
     found, record_ids = set(table.column("model_digest").to_pylist()), table.column(RECORD_ID).to_pylist()
     if found != {expected} or not place.keys() >= set(record_ids):
         raise ChecksumMismatch(
@@ -130,8 +137,8 @@ class _Linked:
 
     @classmethod
     def read(cls, features: FeatureTable, split: str, io: StepIO) -> "_Linked":
-        links = read_table(io.inputs["linkage"])
-        own, released = links.filter(pc.equal(links.column(SPLIT), split)), read_partition(io.inputs["protected"], split)
+        links, released = parquet.read_table(io.inputs["linkage"]), parquet.read_partition(io.inputs["protected"], split)
+        own = links.filter(pc.equal(links.column(SPLIT), split))
         position = dict(zip(own.column(RECORD_ID).to_pylist(), own.column("row").to_pylist(), strict=True))
         wanted = [features.record_ids[row] for row in features.rows(split)]
         if set(wanted) != set(position) or len(released) != len(wanted):

@@ -26,8 +26,7 @@ from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest, file_digest, read_json
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
-LABELLED_AUDIT, VALID_DAYS = "labelled_audit", "valid_days"
-CHECKS = (LABELLED_AUDIT, VALID_DAYS)  # in addition to those of the thresholds
+CHECKS = LABELLED_AUDIT, VALID_DAYS = "labelled_audit", "valid_days"  # in addition to those of the thresholds
 
 NOT_ATTACKED = (
     "Private attributes were not attacked on these records: they carry no labels.",
@@ -70,17 +69,14 @@ def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
     return LabelledAudit(document, file_digest(path), time)
 
 
-def side_of(
-    protector: Protector, table: FeatureTable, rows: IntArray, *, forbid: Forbidden, drawn: IntArray | None = None
-) -> Side:
-    """Records of a table, ready for the comparison; `drawn` are the donors drawn for these rows."""
+def side_of(protector: Protector, table: FeatureTable, rows: IntArray, *, forbid: Forbidden) -> Side:
+    """Records of a table, ready for the comparison."""
     _, persons = np.unique(np.array([table.persons[row] for row in rows]), return_inverse=True)
     return Side(
         table.records.features[rows],
         persons.astype(np.int64),
         table.blocks[rows],
         None if protector.fitted.channel is None else lambda chosen: channel_of(protector, table, rows[chosen], forbid),
-        drawn=drawn,
     )
 
 
@@ -100,13 +96,9 @@ def audit_unlabelled(
     Args:
         reference: labelled records that are not donors; best the test records that were audited.
         of: size of the set that `new` is a sample of; default: `new` is the whole set.
-
-    Raises:
-        ChecksumMismatch: the labelled audit is of another model or pool.
     """
-    audited = labelled.document
-    pairs = (("model", protector.model_digest, audited.model_digest), ("pool", protector.pool_digest, audited.pool_digest))
-    for name, expected, found in pairs:
+    for name in ("model", "pool"):
+        expected, found = getattr(protector, f"{name}_digest"), getattr(labelled.document, f"{name}_digest")
         if found != expected:
             raise ChecksumMismatch(
                 f"labelled audit: expected one of {name} {expected[:12]}, found {str(found)[:12]}; run audit again"
@@ -148,23 +140,17 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
     """The document of an audit of a table or of features without labels: the labelled audit's, with the new findings in it."""
     dataset, forbid, folder = config.dataset[key.dataset], config.pool.forbid, layout.artefact("features", key)
     attributes = dataset.attributes(TableInfo.load(folder).classes)
-    device = resolve_device(config.compute.device)
-    protector = read_protector(layout.artefact("model", key), layout.artefact("pool", key), attributes, device)
+    compute, audited = config.compute, read_features(folder, ())
+    model, pool = layout.artefact("model", key), layout.artefact("pool", key)
+    protector = read_protector(model, pool, attributes, resolve_device(compute.device))
     labelled = read_labelled_audit(layout, key)
 
     def rng_for(*labels: str) -> np.random.Generator:
         return stream(config.seed, "audit", "unlabelled", *labels)
 
-    threads, audited = config.compute.threads, read_features(folder, ())
+    rng = rng_for("records")
     new = read_new_records(
-        path,
-        dataset,
-        config.extractor,
-        protector.info,
-        device=config.compute.device,
-        threads=threads,
-        at_most=RECORDS,
-        rng=rng_for("records"),
+        path, dataset, config.extractor, protector.info, device=compute.device, threads=compute.threads, at_most=RECORDS, rng=rng
     )
     found = audit_unlabelled(
         protector,

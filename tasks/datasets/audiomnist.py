@@ -103,17 +103,26 @@ def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
 
 def _clips(raw: Path, speakers: dict[str, _Speaker], config: AudioMnistConfig, quarantine: Quarantine) -> Iterator[RawRecords]:
     """The clips of one speaker and digit at a time."""
-    test_speakers = _test_speakers(speakers, config.split_seed) if config.split == "speakers" else None
+    test_speakers = _test_speakers(speakers, config.split_seed)
     with RawFiles(raw) as files:
         for code, speaker in speakers.items():
             for digit, takes in _takes(files, code, quarantine).items():
                 found = {take: read_encoded(files, "audio", name, quarantine) for take, name in takes.items()}
                 payloads = {take: data for take, data in found.items() if data is not None}
-                if test_speakers is None:
-                    held_out = _test_takes(list(takes), config.split_seed, code, digit)
+                if config.split == "takes":  # a fifth of a cell's takes, to the nearest whole number
+                    order = stream(config.split_seed, "audiomnist takes", code, digit).permutation(len(takes))
+                    held_out = {list(takes)[position] for position in order[: round(len(takes) * TEST_SHARE)]}
                 else:
                     held_out = set(takes) if code in test_speakers else set()
-                yield _cell(code, speaker, digit, payloads, held_out)
+                labels, n = {**speaker._asdict(), "id": code, "digit": digit}, len(payloads)
+                yield RawRecords(
+                    payloads=list(payloads.values()),
+                    record_ids=tuple(f"{code}-{digit}-{take:02d}" for take in payloads),
+                    splits=tuple("test" if take in held_out else "train" for take in payloads),
+                    persons=(code,) * n,
+                    blocks=(f"{code}/{digit}",) * n,  # takes of one digit were spoken one after the other
+                    labels={name: (value,) * n for name, value in labels.items()},
+                )
 
 
 def _takes(files: RawFiles, code: str, quarantine: Quarantine) -> dict[str, dict[int, str]]:
@@ -136,12 +145,6 @@ def _takes(files: RawFiles, code: str, quarantine: Quarantine) -> dict[str, dict
     return {digit: dict(sorted(takes.items())) for digit, takes in sorted(cells.items())}
 
 
-def _test_takes(takes: list[int], seed: int, code: str, digit: str) -> set[int]:
-    """A fifth of a cell's takes, to the nearest whole number."""
-    chosen = stream(seed, "audiomnist takes", code, digit).permutation(len(takes))[: round(len(takes) * TEST_SHARE)]
-    return {takes[position] for position in chosen}
-
-
 def _test_speakers(speakers: dict[str, _Speaker], seed: int) -> set[str]:
     """A fifth of the speakers of each gender, at least one."""
     chosen: set[str] = set()
@@ -150,19 +153,6 @@ def _test_speakers(speakers: dict[str, _Speaker], seed: int) -> set[str]:
         order = stream(seed, "audiomnist speakers", gender).permutation(len(codes))
         chosen |= {codes[position] for position in order[: max(1, round(len(codes) * TEST_SHARE))]}
     return chosen
-
-
-def _cell(code: str, speaker: _Speaker, digit: str, payloads: dict[int, bytes], held_out: set[int]) -> RawRecords:
-    n = len(payloads)
-    labels = speaker._asdict() | {"id": code, "digit": digit}
-    return RawRecords(
-        payloads=list(payloads.values()),
-        record_ids=tuple(f"{code}-{digit}-{take:02d}" for take in payloads),
-        splits=tuple("test" if take in held_out else "train" for take in payloads),
-        persons=(code,) * n,
-        blocks=(f"{code}/{digit}",) * n,  # takes of one digit were spoken one after the other
-        labels={name: (value,) * n for name, value in labels.items()},
-    )
 
 
 DATASET = AudioMnist()

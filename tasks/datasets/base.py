@@ -49,13 +49,11 @@ class Dataset(Protocol):
     config_type: ClassVar[type[Any]]
     attribute_names: ClassVar[tuple[str, ...] | None]  # None: any column of the data
 
-    def read(self, raw: Path, config: Any, quarantine: Quarantine) -> Reading:
+    def read(self, raw: Path, config: Any, quarantine: Quarantine, /) -> Reading:
         """The records below `raw`, in the data set's published layout; memory does not grow with their number.
 
-        An unusable file goes to `quarantine`, which ends the run when there are too many.
-
-        Raises:
-            DataError: a table that names the records is missing, damaged or has other columns; the message names it.
+        An unusable file goes to `quarantine`, which ends the run when there are too many. A DataError names a table of records
+        that is missing, damaged or has other columns.
         """
 
 

@@ -35,21 +35,22 @@ WINDOW, STRIDE = 128, 10
 PAYLOAD = Payload("vector", (2, WINDOW), -5.0, 50.0)  # standardised magnitudes are bounded below by −mean/std
 
 
-@dataclass(frozen=True, slots=True)
-class MotionSenseConfig(DatasetConfig):
-    """No further settings."""
-
-
 class MotionSense:
     """The MotionSense data set."""
 
     summary: ClassVar[str] = "MotionSense: phone motion of 24 people (gender, id, activity), windows of 128 points"
-    config_type: ClassVar[type[DatasetConfig]] = MotionSenseConfig
+    config_type: ClassVar[type[DatasetConfig]] = DatasetConfig
     attribute_names: ClassVar[tuple[str, ...]] = ("gender", "id", "activity")
 
-    def read(self, raw: Path, config: DatasetConfig, quarantine: Quarantine) -> Reading:
-        del config
-        return read_motion(raw, quarantine)
+    def read(self, raw: Path, _config: DatasetConfig, quarantine: Quarantine) -> Reading:
+        """All windows: one pass over the files to measure, one to cut."""
+        with RawFiles(raw) as files:
+            subjects = _read_subjects(files)
+            recordings = _usable(files, subjects, quarantine)
+            extent = _measure(files, recordings, quarantine)
+        classes = {"gender": GENDERS, "id": tuple(subjects), "activity": ACTIVITIES}
+        batches, expected = _windows(raw, recordings, extent), sum(extent.points.values()) // STRIDE
+        return Reading(payload=PAYLOAD, classes=classes, batches=batches, expected=expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +74,6 @@ class _Extent:
     std: DoubleArray  # (2,)
 
 
-def read_motion(raw: Path, quarantine: Quarantine) -> Reading:
-    """All windows of a folder in MotionSense's layout: one pass over the files to measure, one to cut."""
-    with RawFiles(raw) as files:
-        subjects = _read_subjects(files)
-        recordings = _usable(files, list(_recordings(subjects)), quarantine)
-        extent = _measure(files, recordings, quarantine)
-    classes = {"gender": GENDERS, "id": tuple(subjects), "activity": ACTIVITIES}
-    batches, expected = _windows(raw, recordings, extent), sum(extent.points.values()) // STRIDE
-    return Reading(payload=PAYLOAD, classes=classes, batches=batches, expected=expected)
-
-
 def trial_file(activity: str, trial: int, code: str) -> str:
     """The path of a recording in the published layout."""
     return f"A_DeviceMotion_data/{activity}_{trial}/sub_{code}.csv"
@@ -102,23 +92,24 @@ def _read_subjects(files: RawFiles) -> dict[str, str]:
     return {str(code): GENDERS[gender] for code, gender in table.iter_rows()}
 
 
-def _recordings(subjects: dict[str, str]) -> Iterator[_Recording]:
-    """Every recording in the order of the published series: by split, subject, trial."""
+def _usable(files: RawFiles, subjects: dict[str, str], quarantine: Quarantine) -> list[_Recording]:
+    """The recordings that exist, in the order of the published series: by split, subject, trial.
+
+    Missing ones go to the quarantine before the long part.
+    """
     trials = sorted((trial, activity) for activity, numbers in TRIALS.items() for trial in numbers)
+    found = []
     for split in ("train", "test"):
         for code, gender in subjects.items():
             for trial, activity in trials:
-                if (trial <= LAST_TRAIN_TRIAL) == (split == "train"):
-                    name = trial_file(activity, trial, code)
-                    yield _Recording(name=name, code=code, gender=gender, activity=activity, trial=trial, split=split)
-
-
-def _usable(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> list[_Recording]:
-    """The recordings that exist; missing ones go to the quarantine before the long part."""
-    missing = [recording for recording in recordings if not files.has(recording.name)]
-    for recording in missing:
-        quarantine.add(recording.name, "expected file is missing")
-    return [recording for recording in recordings if recording not in missing]
+                if (trial <= LAST_TRAIN_TRIAL) != (split == "train"):
+                    continue
+                name = trial_file(activity, trial, code)
+                if files.has(name):
+                    found.append(_Recording(name=name, code=code, gender=gender, activity=activity, trial=trial, split=split))
+                else:
+                    quarantine.add(name, "expected file is missing")
+    return found
 
 
 def _measure(files: RawFiles, recordings: list[_Recording], quarantine: Quarantine) -> _Extent:

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from pass_core.checks import check_range
 from pass_core.data import DoubleArray
-from tasks.datasets.base import Reading
-from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, read_motion, trial_file
-from tasks.payloads.quarantine import Quarantine
+from tasks.datasets.motionsense import SENSOR_COLUMNS, SUBJECTS, TRIALS, MotionSense, trial_file
 from tasks.sections.dataset import DatasetConfig
 
 SAMPLING_RATE = 50.0
@@ -56,29 +54,18 @@ class _Walker:
     angles: DoubleArray  # (2, HARMONICS) direction of every harmonic in the plane of motion
 
 
-class SyntheticMotion:
+class SyntheticMotion(MotionSense):
     """Synthetic walkers."""
 
     summary: ClassVar[str] = "embedded: synthetic walkers in MotionSense's layout (gender, id, activity), no download"
-    config_type: ClassVar[type[SyntheticMotionConfig]] = SyntheticMotionConfig
-    attribute_names: ClassVar[tuple[str, ...]] = ("gender", "id", "activity")
-
-    def read(self, raw: Path, config: SyntheticMotionConfig, quarantine: Quarantine) -> Reading:
-        del config
-        return read_motion(raw, quarantine)
+    config_type: ClassVar[type[DatasetConfig]] = SyntheticMotionConfig
 
     def generate(self, raw: Path, config: SyntheticMotionConfig, rng: np.random.Generator) -> int:
         raw.mkdir(parents=True, exist_ok=True)
         genders = np.arange(config.subjects) % 2
-        subjects = pl.DataFrame(
-            {
-                "code": np.arange(1, config.subjects + 1),
-                "weight": rng.integers(50, 100, config.subjects),
-                "height": rng.integers(155, 195, config.subjects),
-                "age": rng.integers(18, 65, config.subjects),
-                "gender": genders,
-            }
-        )
+        ranges = {"weight": (50, 100), "height": (155, 195), "age": (18, 65)}
+        drawn = {name: rng.integers(*limits, config.subjects) for name, limits in ranges.items()}
+        subjects = pl.DataFrame({"code": np.arange(1, config.subjects + 1), **drawn, "gender": genders})
         subjects.write_csv(raw / SUBJECTS)
         walkers = [_draw_walker(int(gender), rng) for gender in genders]
         n_files = 1
@@ -137,7 +124,6 @@ def _gait(walker: _Walker, activity: str, n: int, rng: np.random.Generator) -> D
 
 
 def _random_rotation(rng: np.random.Generator) -> DoubleArray:
-    """A rotation matrix drawn uniformly."""
     q, r = np.linalg.qr(rng.normal(size=(3, 3)))
     rotation: DoubleArray = q * np.sign(np.diag(r))
     return rotation

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pass_core.errors import ValidationFailed
+from tasks.payloads.payload import MAX_FILE_BYTES, Payload, payload_bytes
+from tasks.storage.parquet import PAYLOAD, array_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,28 @@ def share_expectations(classes: Mapping[str, tuple[str, ...]], low: float) -> li
     return [between(f"{name}_{end}_share", low, 1 - low) for name in classes for end in ("min", "max")]
 
 
+def payload_expectations(payload: Payload) -> list[Expectation]:
+    """Range of a vector's values, size of an encoded file."""
+    if payload.kind != "vector":
+        return [between("payload_bytes", 1, MAX_FILE_BYTES)]
+    largest = float(np.finfo(np.float32).max)
+    low = -largest if payload.low is None else payload.low
+    high = largest if payload.high is None else payload.high
+    return [between("payload_min", low, high), between("payload_max", low, high)]
+
+
+def payload_profile(table: pa.Table, payload: Payload) -> dict[str, Any]:
+    """The values that `payload_expectations` check, one per record; a non-finite number counts as out of range."""
+    if payload.kind != "vector":
+        return {"payload_bytes": [len(data) for data in payload_bytes(table.column(PAYLOAD))]}
+    values = array_of(table, PAYLOAD, payload.shape).reshape(len(table), -1)
+    finite = np.isfinite(values).all(axis=1)
+    return {
+        "payload_min": np.where(finite, values.min(axis=1), np.inf),
+        "payload_max": np.where(finite, values.max(axis=1), np.inf),
+    }
+
+
 def load_library() -> Any:
     """Imports Great Expectations, which takes seconds."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -77,8 +103,7 @@ def load_library() -> Any:
 def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], data_docs: Path) -> int:
     """Runs one suite per table, builds Data Docs in `data_docs`, returns the number of expectations that held.
 
-    Raises:
-        ValidationFailed: some do not hold; the message names each column and expectation.
+    Where some do not hold, ValidationFailed names each column and expectation.
     """
     gx = load_library()
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults

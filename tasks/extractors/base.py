@@ -1,14 +1,20 @@
-"""The interface of extractors, and what those with a model share."""
+"""The interface of extractors, how they are loaded, and what those with a model share."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 
+import tasks.extractors
+from pass_core import discovery
 from pass_core.data import FloatArray
+from pass_core.devices import Device, resolve_device
+from pass_core.errors import ConfigError, DataError
 from tasks.payloads.payload import Payload, PayloadKind, Payloads
+from tasks.sections.dataset import DatasetConfig
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -20,10 +26,10 @@ class Loaded(Protocol):
 
     weights_digest: str  # empty where there are no weights
 
-    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
+    def feature_shape(self, payload: Payload, /) -> tuple[int, ...]:
         """Shape of one record's features."""
 
-    def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
+    def features(self, payloads: Payloads, workers: int, finished: Finished, /) -> FloatArray:
         """Features (n, *feature_shape), each of its own record alone; `workers` threads decode while the model computes."""
 
 
@@ -61,3 +67,30 @@ def autocast(device: torch.device) -> torch.autocast:
     """Half precision on a GPU, bf16 where it can; float32 elsewhere."""
     half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
     return torch.autocast(device.type, dtype=half, enabled=device.type == "cuda")
+
+
+def load_extractor(
+    config: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, dataset: str
+) -> tuple[Extractor, Any, Loaded]:
+    """The extractor that a data set names, its settings (by name in `settings`), and the same with its weights in memory."""
+    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
+    if payload.kind not in extractor.payloads:
+        raise ConfigError(
+            f"dataset.{dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
+            f"the data set has {payload.kind} payloads; name another extractor"
+        )
+    chosen = settings.get(config.extractor) or extractor.config_type()
+    return extractor, chosen, extractor.load(chosen, resolve_device(device))
+
+
+def checked_features(
+    loaded: Loaded, payloads: Payloads, threads: int, place: str, finished: Finished = lambda _: None
+) -> FloatArray:
+    """Finite features of payloads; an error names the place of the payloads."""
+    try:
+        features = loaded.features(payloads, threads, finished)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+    if not np.isfinite(features).all():
+        raise DataError(f"{place}: the extractor returned features that are not finite; check the payloads and its weights")
+    return features

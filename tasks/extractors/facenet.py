@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
 from tasks.extractors.base import Extractor, Finished, autocast, in_order
@@ -39,8 +40,8 @@ class FaceNetConfig:
     batch_size: int = 32
 
     def __post_init__(self) -> None:
-        if (self.crop is not None and self.crop < 16) or self.batch_size < 1:
-            raise ConfigError("crop: expected at least 16 or null, and batch_size at least 1")
+        check_range(self, "crop", at_least=16)
+        check_range(self, "batch_size", at_least=1)
 
     def check_files(self) -> None:
         """Raises a PassError when the weights file is missing or another one than pinned; called before a run."""
@@ -52,13 +53,11 @@ class FaceNet:
     """The network."""
 
     def __init__(self, config: FaceNetConfig, device: torch.device) -> None:
-        self._config = config
-        self._device = device
+        self._config, self._device = config, device
         model, self.weights_digest = _load_model(config)
         self.model = model.to(device).eval()
 
-    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
-        del payload
+    def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
         return (EMBEDDING,)
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
@@ -103,13 +102,16 @@ def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
 
     if config.weights is None:
         return _download(InceptionResnetV1, config)
-    state, digest = _read_weights(Path(config.weights), config.digest)
+    path = Path(config.weights)
+    digest = _checked_digest(path, config.digest)
     with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
         model: torch.nn.Module = InceptionResnetV1(classify=False)
     try:
-        model.load_state_dict(state, strict=True, assign=True)
+        model.load_state_dict(load_file(path), strict=True, assign=True)
+    except SafetensorError:
+        raise DataError(f"{path}: is damaged or no safetensors file; other formats can run code and are not read") from None
     except RuntimeError:
-        raise DataError(f"{config.weights}: holds other tensors than InceptionResnetV1's; get the right file") from None
+        raise DataError(f"{path}: holds other tensors than InceptionResnetV1's; get the right file") from None
     return model, digest
 
 
@@ -122,14 +124,6 @@ def _checked_digest(path: Path, pinned: str | None) -> str:
     if digest != pinned:
         raise ChecksumMismatch(f"{path}: expected SHA-256 {pinned}, found {digest}; get the right file or correct the digest")
     return digest
-
-
-def _read_weights(path: Path, pinned: str | None) -> tuple[Mapping[str, torch.Tensor], str]:
-    digest = _checked_digest(path, pinned)
-    try:
-        return load_file(path), digest
-    except SafetensorError:
-        raise DataError(f"{path}: is damaged or no safetensors file; other formats can run code and are not read") from None
 
 
 def _download(network: Any, config: FaceNetConfig) -> tuple[torch.nn.Module, str]:

@@ -7,7 +7,7 @@ normalisation of the waveform. `as_published: true` repeats how the paper's feat
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
 from tasks.extractors.base import Extractor, Finished, autocast, in_order
@@ -31,6 +32,11 @@ HUBERT_BASE_DIGEST = "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm")
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "pytorch_model.bin"]
 PUBLISHED_RATE, PUBLISHED_SAMPLES = 48_000, 30_000
+POOLINGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # (frames, hidden) -> one vector
+    "mean": lambda frames: frames.mean(dim=0),
+    "max": lambda frames: frames.amax(dim=0),
+    "mean_std": lambda frames: torch.cat([frames.mean(dim=0), frames.std(dim=0, correction=0)]),
+}
 GRID_SECONDS = 0.1  # clips are padded to a multiple of this, whatever the other clips of the batch
 
 
@@ -49,8 +55,7 @@ class HubertConfig:
     batch_seconds: float = 16.0  # of audio per batch
 
     def __post_init__(self) -> None:
-        if self.batch_seconds <= 0:
-            raise ConfigError(f"batch_seconds: expected more than 0, found {self.batch_seconds}")
+        check_range(self, "batch_seconds", above=0)
         if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
             raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
 
@@ -64,15 +69,12 @@ class Hubert:
     """The network, with the sampling rate of its training."""
 
     def __init__(self, config: HubertConfig, device: torch.device) -> None:
-        folder = _model_folder(config)
-        self._config = config
-        self._device = device
+        folder, self._config, self._device = _model_folder(config), config, device
         self.weights_digest = _checked_digest(folder, config.digest)
         self.model, self._rate = _load_model(folder, config)
         self.model = self.model.to(device).eval()
 
-    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
-        del payload
+    def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
         return (self.model.config.hidden_size * (2 if self._config.pooling == "mean_std" else 1),)
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
@@ -109,10 +111,8 @@ class Hubert:
     @torch.inference_mode()
     def _embed(self, clips: list[FloatArray]) -> FloatArray:
         """Padding is zeros without a mask, as these models were trained; frames of padding do not enter the pooling."""
-        longest = (
-            PUBLISHED_SAMPLES if self._config.as_published else round(_padded(max(map(len, clips)) / self._rate) * self._rate)
-        )
-        batch = torch.zeros(len(clips), longest)
+        longest = round(_padded(max(map(len, clips)) / self._rate) * self._rate)
+        batch = torch.zeros(len(clips), PUBLISHED_SAMPLES if self._config.as_published else longest)
         for row, clip in enumerate(clips):
             batch[row, : len(clip)] = torch.from_numpy(clip)
         with autocast(self._device):
@@ -121,19 +121,11 @@ class Hubert:
         frames = self.model._get_feat_extract_output_lengths(  # noqa: SLF001 (the model's own arithmetic of its strides)
             torch.tensor([len(clip) for clip in clips])
         ).clamp(1, states.shape[1])
-        pooled = torch.stack([self._pool(states[row, : int(n)].float()) for row, n in enumerate(frames)])
+        pooled = torch.stack([POOLINGS[self._config.pooling](states[row, : int(n)].float()) for row, n in enumerate(frames)])
         if self._config.unit_length:
             pooled = torch.nn.functional.normalize(pooled, dim=1)
         features: FloatArray = pooled.cpu().numpy()
         return features
-
-    def _pool(self, frames: torch.Tensor) -> torch.Tensor:
-        """(frames, hidden) -> one vector."""
-        if self._config.pooling == "max":
-            return frames.amax(dim=0)
-        if self._config.pooling == "mean_std":
-            return torch.cat([frames.mean(dim=0), frames.std(dim=0, correction=0)])
-        return frames.mean(dim=0)
 
 
 def _padded(seconds: float) -> float:
@@ -199,21 +191,19 @@ def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
     repair()
     from transformers import AutoConfig, AutoModel
 
-    safe = any(file.suffix == ".safetensors" for file in _weights(folder))
+    safe, offline = _weights(folder)[0].suffix == ".safetensors", {"trust_remote_code": False, "local_files_only": True}
     try:
-        description = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        description = AutoConfig.from_pretrained(folder, **offline)
         if description.model_type not in MODEL_TYPES:
             raise ConfigError(f"{folder}: is a {description.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
         if not -description.num_hidden_layers - 1 <= config.layer <= description.num_hidden_layers:
             raise ConfigError(
                 f"extractor.hubert.layer: the model has {description.num_hidden_layers} layers, found {config.layer}"
             )
-        model = AutoModel.from_pretrained(
-            folder, config=description, trust_remote_code=False, local_files_only=True, use_safetensors=safe, dtype=torch.float32
-        )
+        model = AutoModel.from_pretrained(folder, config=description, use_safetensors=safe, dtype=torch.float32, **offline)
+    except ConfigError:
+        raise
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise DataError(f"{folder}: is damaged or no model that transformers can load ({type(error).__name__})") from None
     preparation = folder / "preprocessor_config.json"
     rate = int(read_json(preparation).get("sampling_rate", 16_000)) if preparation.is_file() else 16_000

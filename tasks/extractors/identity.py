@@ -20,14 +20,13 @@ class Identity:
 
     weights_digest = ""
 
-    def __init__(self, config: IdentityConfig, device: torch.device) -> None:
-        del config, device
+    def __init__(self, _config: IdentityConfig, _device: torch.device) -> None:
+        """Nothing to load."""
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
         return payload.shape
 
-    def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
-        del workers
+    def features(self, payloads: Payloads, _workers: int, finished: Finished) -> FloatArray:
         finished(len(payloads))
         return np.asarray(payloads, dtype=np.float32)
 

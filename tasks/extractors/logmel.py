@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pass_core.checks import check_range
 from pass_core.data import FloatArray
-from pass_core.errors import ConfigError
 from tasks.extractors.base import Extractor, Finished, in_order
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
@@ -31,12 +31,9 @@ class LogMelConfig:
     sampling_rate: int = 16_000
 
     def __post_init__(self) -> None:
-        if not 8 <= self.bands <= 128:
-            raise ConfigError(f"bands: expected between 8 and 128, found {self.bands}")
-        if not 1 <= self.segments <= 64:
-            raise ConfigError(f"segments: expected between 1 and 64, found {self.segments}")
-        if not 8_000 <= self.sampling_rate <= 192_000:
-            raise ConfigError(f"sampling_rate: expected between 8000 and 192000, found {self.sampling_rate}")
+        check_range(self, "bands", at_least=8, at_most=128)
+        check_range(self, "segments", at_least=1, at_most=64)
+        check_range(self, "sampling_rate", at_least=8_000, at_most=192_000)
 
 
 class LogMel:
@@ -48,8 +45,7 @@ class LogMel:
         repair()
         from torchaudio import transforms
 
-        self._config = config
-        self._device = device
+        self._config, self._device = config, device
         self._window = config.sampling_rate // 40  # 25 ms
         self._hop = config.sampling_rate // 100  # 10 ms
         self._points = 1 << (self._window - 1).bit_length()
@@ -58,8 +54,7 @@ class LogMel:
         ).to(device)
         self._bands: Any = transforms.MelScale(config.bands, config.sampling_rate, n_stft=self._points // 2 + 1).to(device)
 
-    def feature_shape(self, payload: Payload) -> tuple[int, ...]:
-        del payload
+    def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
         return (self._config.bands * (self._config.segments + 1) + 1,)
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pass_core.data import Records
 from pass_core.devices import Device
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.extractors.loading import checked_features, load_extractor
+from tasks.extractors.base import checked_features, load_extractor
 from tasks.lakes.open import Batch, open_lake, table_format
 from tasks.lakes.records import RecordReader
 from tasks.payloads.payload import Payloads

@@ -9,15 +9,8 @@ from tasks.payloads.sounds import decode_sound, strip_sound
 
 
 def check_encoded(kind: PayloadKind, data: bytes) -> None:
-    """Decodes and strips a file once, so that later steps only see files that can be used and released.
-
-    Raises:
-        DataError: the file is damaged or too large.
-    """
-    if kind == "image":
-        decode_image(data)
-    else:
-        decode_sound(data)
+    """Raises a DataError for a file that cannot be decoded or stripped: later steps only see files that can be released."""
+    (decode_image if kind == "image" else decode_sound)(data)
     strip_encoded(kind, data)
 
 

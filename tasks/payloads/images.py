@@ -17,11 +17,7 @@ PNG_KEPT = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRG
 
 
 def decode_image(data: bytes) -> NDArray[np.uint8]:
-    """Pixels (height, width, 3) as stored: a rotation in EXIF is not applied, since EXIF is not released.
-
-    Raises:
-        DataError: the bytes are no whole JPEG or PNG, or have more pixels than the cap.
-    """
+    """Pixels (height, width, 3) as stored: a rotation in EXIF is not applied, since EXIF is not released."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             width, height = image.size  # from the header, before any pixel is decoded

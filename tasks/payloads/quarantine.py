@@ -11,15 +11,10 @@ class Quarantine:
     def __init__(self, budget: int, setting: str) -> None:
         """`budget` files may be skipped; `setting` is the name of that parameter, for the message."""
         self.entries: list[dict[str, str]] = []
-        self._budget = budget
-        self._setting = setting
+        self._budget, self._setting = budget, setting
 
     def add(self, name: str, reason: str) -> None:
-        """Skips a file.
-
-        Raises:
-            DataError: more files than the budget are unusable; the message names the last ones with reasons.
-        """
+        """Skips a file; when more than the budget are unusable, a DataError names the last ones with reasons."""
         self.entries.append({"file": name, "reason": reason})
         if len(self.entries) > self._budget:
             named = "; ".join(f"{entry['file']}: {entry['reason']}" for entry in self.entries[-NAMED_AT_MOST:])

@@ -10,7 +10,6 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import IO
 
 from pass_core.errors import DataError, StorageError
@@ -24,12 +23,12 @@ DAMAGE = (
 COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
-class RawFiles:
+class RawFiles(contextlib.ExitStack):
     """The files of a folder by their names relative to it; an archive's members count as files of the archive's folder."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self._root = root
-        self._open = contextlib.ExitStack()
         self._archives: list[zipfile.ZipFile | tarfile.TarFile] = []
         self._members: dict[str, tuple[int, zipfile.ZipInfo | tarfile.TarInfo]] = {}  # name -> archive, member
         self._by_folder: dict[str, list[str]] = {}
@@ -40,14 +39,8 @@ class RawFiles:
                 if path.suffix.lower() in (".zip", ".tar") and path.is_file():
                     self._index(path)
         except BaseException:
-            self._open.close()
+            self.close()
             raise
-
-    def __enter__(self) -> "RawFiles":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._open.close()
 
     def path(self, name: str) -> Path:
         """The path of a file, for messages."""
@@ -63,12 +56,7 @@ class RawFiles:
         return name in self._members or (self._root / name).is_file()
 
     def read(self, name: str) -> bytes:
-        """A file's bytes.
-
-        Raises:
-            DataError: the file is missing, damaged or too large; the message does not name it.
-            StorageError: the disk or the network failed.
-        """
+        """A file's bytes; a DataError for a missing, damaged or too large file does not name it."""
         try:
             with self._stream(name) as stream:
                 data = stream.read(MAX_FILE_BYTES + 1)
@@ -100,10 +88,10 @@ class RawFiles:
             archive: zipfile.ZipFile | tarfile.TarFile
             members: list[tuple[str, zipfile.ZipInfo | tarfile.TarInfo, str | None]]
             if path.suffix.lower() == ".zip":
-                archive = self._open.enter_context(zipfile.ZipFile(path))
+                archive = self.enter_context(zipfile.ZipFile(path))
                 members = [(info.filename, info, _zip_fault(info)) for info in archive.infolist() if not info.is_dir()]
             else:
-                archive = self._open.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
+                archive = self.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
                 members = [(info.name, info, _tar_fault(info)) for info in archive.getmembers() if not info.isdir()]
         except DAMAGE:
             raise DataError(f"{path}: is damaged: not readable as an archive; restore it") from None
@@ -111,7 +99,9 @@ class RawFiles:
             raise DataError(f"{path}: has {len(members)} members, more than {MAX_MEMBERS}; split it")
         self._archives.append(archive)
         for inside, member, its_fault in members:
-            fault = its_fault or _name_fault(inside)
+            pure = PurePosixPath(inside)
+            outside = pure.is_absolute() or not pure.parts or ".." in pure.parts or any(sign in inside for sign in "\\:\0")
+            fault = its_fault or ("has a name outside the folder" if outside else None)
             if fault:
                 raise DataError(f"{path}: rejected: a member {fault}; nothing was read from it, get a clean archive")
             name = (path.parent.relative_to(self._root) / PurePosixPath(inside)).as_posix()
@@ -119,13 +109,6 @@ class RawFiles:
                 raise DataError(f"{path}: rejected: {name} occurs twice; remove one")
             self._members[name] = len(self._archives) - 1, member
             self._by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
-
-
-def _name_fault(name: str) -> str | None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
-        return "has a name outside the folder"
-    return None
 
 
 def _zip_fault(info: zipfile.ZipInfo) -> str | None:

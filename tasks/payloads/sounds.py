@@ -24,11 +24,7 @@ WAV_KEPT = {b"fmt ", b"fact", b"data"}  # names, dates, positions and other meta
 
 
 def decode_sound(data: bytes) -> tuple[FloatArray, int]:
-    """The first channel in [-1, 1] and its sampling rate.
-
-    Raises:
-        DataError: the bytes are not a complete WAV or FLAC file, have no samples, or last too long.
-    """
+    """The first channel in [-1, 1] and its sampling rate; a DataError for what is no complete WAV or FLAC file within limits."""
     with _damage_as_error(), _opened(data) as file:
         frames = _checked_frames(file, data)
         samples = file.read(frames, dtype="float32", always_2d=True)[:, 0]
@@ -78,18 +74,12 @@ def _damage_as_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(data: bytes) -> Iterator[soundfile.SoundFile]:
-    """Opens bytes through a file in memory where the system has such.
-
-    libsndfile then reads without calling back into Python, whose lock the other workers wait for.
-    """
-    if not hasattr(os, "memfd_create"):
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            yield file
-        return
-    with os.fdopen(os.memfd_create("sound"), "w+b") as memory:
+    """Opens bytes through a file in memory, so that libsndfile reads without Python, whose lock the other workers wait for."""
+    in_memory = hasattr(os, "memfd_create")  # not on every system
+    with os.fdopen(os.memfd_create("sound"), "w+b") if in_memory else io.BytesIO() as memory:
         memory.write(data)
         memory.seek(0)
-        with soundfile.SoundFile(memory.fileno(), closefd=False) as file:
+        with soundfile.SoundFile(memory.fileno() if in_memory else memory, closefd=False) as file:
             yield file
 
 
@@ -141,18 +131,11 @@ def _strip_flac(data: bytes) -> bytes:
         subtype, rate = file.subtype, file.samplerate
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, rate, format="FLAC", subtype=subtype)
-    return _only_description(buffer.getvalue())
-
-
-def _only_description(data: bytes) -> bytes:
-    """Keeps only the first block before the frames, the stream's description; another holds the encoder's name."""
-    position, description = 4, b""
-    while position + 4 <= len(data):
-        header = data[position]
-        end = position + 4 + int.from_bytes(data[position + 1 : position + 4], "big")
-        if header & 0x7F == 0:
-            description = data[position + 4 : end]
+    encoded, position, description, header = buffer.getvalue(), 4, b"", 0
+    while not header & 0x80 and position + 4 <= len(encoded):  # up to the last block: frames follow
+        header = encoded[position]
+        end = position + 4 + int.from_bytes(encoded[position + 1 : position + 4], "big")
+        if header & 0x7F == 0:  # the stream's description; another block holds the encoder's name
+            description = encoded[position + 4 : end]
         position = end
-        if header & 0x80:  # the last block: frames follow
-            break
-    return b"fLaC" + bytes([0x80]) + len(description).to_bytes(3, "big") + description + data[position:]
+    return b"fLaC" + bytes([0x80]) + len(description).to_bytes(3, "big") + description + encoded[position:]

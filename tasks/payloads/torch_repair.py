@@ -31,7 +31,8 @@ def _import_or_repair(name: str, symptom: type[Exception], cure: Callable[[], No
     try:
         importlib.import_module(name)
     except symptom:
-        _forget(name)
+        for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
+            del sys.modules[module]  # half-imported: the next import starts afresh
         cure()
         try:
             importlib.import_module(name)
@@ -43,12 +44,6 @@ def _import_or_repair(name: str, symptom: type[Exception], cure: Callable[[], No
     except ImportError as error:
         raise ConfigError(f"{name} is not installed: run `pip install -e .` again ({error})") from error
     return "healthy"
-
-
-def _forget(name: str) -> None:
-    """Drops a half-imported package, so that the next import starts afresh."""
-    for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
-        del sys.modules[module]
 
 
 def _define_torchvision_operators() -> None:

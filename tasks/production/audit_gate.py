@@ -22,7 +22,6 @@ from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
-from tasks.audits.context import named_attacks
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.expectations import suites
 from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
@@ -75,7 +74,7 @@ class AuditGate:
             protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
-            attacks, thresholds, depth = named_attacks(self.config), self.config.thresholds, self.config.depth
+            attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
             subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"))
             findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
         details = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError
 from tasks.config import Config
-from tasks.extractors.loading import load_extractor
+from tasks.extractors.base import load_extractor
 from tasks.production.interfaces import Job, PinnedColumns
 from tasks.production.manifest import Pins
 from tasks.production.options import ProtectOptions, absolute
@@ -14,7 +14,6 @@ from tasks.production.source import LakeSource
 from tasks.running.layout import Layout
 from tasks.sections.lake import LakeConfig
 from tasks.storage.files import digest, json_digest
-from tasks.storage.models import model_digest
 from tasks.storage.parquet import TableInfo
 
 
@@ -42,7 +41,7 @@ def make_job(
     published = [str(source.released_schema(release, plain_lists)), source.partition_columns, section.payload_is_path]
     pins = Pins(
         dataset=options.dataset,
-        model=model_digest(model),
+        model=digest(model),
         pool=digest(pool),
         key=key_id(draw_key),
         recipe=json_digest(recipe),

@@ -15,11 +15,11 @@ from pass_core import discovery
 from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
 from pass_core.methods.base import Withdrawable
+from pass_core.storage.models import describe_model
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, publish, read_json, staging_folder, storage_errors, write_json
-from tasks.storage.models import describe_model, model_digest
 from tasks.storage.parquet import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
 
 FILE = "withdrawal.json"
@@ -61,7 +61,7 @@ def withdraw(
         if lost := len(set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())):
             raise DataError(f"{lost} class(es) of useful attribute {name!r} would have no donor: sample a new pool and train")
     models = sorted(path for path in before.artefact("model", RunKey(dataset, "*")).parent.glob("*") if path.is_dir())
-    withdrawal = Withdrawal(digest(pool), tuple(map(model_digest, models)), tuple(left))
+    withdrawal = Withdrawal(digest(pool), tuple(map(digest, models)), tuple(left))
     with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:
         write_table(rest, shard_path(staging / "pool", 0))
         TableInfo.load(pool).save(staging / "pool")

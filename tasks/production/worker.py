@@ -14,7 +14,7 @@ from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError, MethodError, PassError, SchemaMismatch, TransientError
-from tasks.extractors.loading import checked_features, load_extractor
+from tasks.extractors.base import checked_features, load_extractor
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Failure, Job, Work

@@ -9,10 +9,11 @@ import torch
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel
 from pass_core.data import Attribute, IntArray, Records
+from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Fitted, ReleaseContext
+from pass_core.storage.models import describe_model, restore_model
 from tasks.release.draw import exclusion_of
 from tasks.storage.files import digest
-from tasks.storage.models import load_model, model_digest
 from tasks.storage.parquet import FEATURES, FeatureTable, TableInfo, array_of, labels_of, read_folder
 
 STAMP = "reproducible experiment: the draw key comes from the seed in params.yaml; not for release"
@@ -43,7 +44,9 @@ def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.de
 
 
 def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Protector:
-    """The protector in `model`, checked against the pool."""
+    """The protector in `model`; rejected when it was trained for another pool, or is damaged."""
     pool_digest = digest(pool)
-    fitted = load_model(model, read_setting(pool, attributes, device), pool_digest)
-    return Protector(fitted, read_folder(pool), pool_digest, model_digest(model), TableInfo.load(pool))
+    if describe_model(model)["pool_digest"] != pool_digest:
+        raise ChecksumMismatch(f"{model}: was trained for another pool than the one given; run train again")
+    fitted = restore_model(model, read_setting(pool, attributes, device))
+    return Protector(fitted, read_folder(pool), pool_digest, digest(model), TableInfo.load(pool))

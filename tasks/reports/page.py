@@ -19,9 +19,9 @@ from pass_core.auditing.section import Bars, Block, Curve, Figure, Part, Table
 from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
+from pass_core.storage.models import describe_model
 from tasks.reports import curves as lines
 from tasks.reports import heatmaps, intervals, scatter, svg, wording
-from tasks.storage.models import describe_model
 
 PAGE = "report.html"
 

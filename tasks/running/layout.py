@@ -76,10 +76,7 @@ def layout_at(root: Path, *, raw_data_from_environment: bool) -> Layout:
 
 
 def owned_by_dvc(root: Path, project: Path) -> str | None:
-    """An output of the project's dvc.yaml inside `root` (or around it), None when there is none.
-
-    DVC's stages write what it owns, with the parameters of params.yaml; nothing else may.
-    """
+    """An output of the project's dvc.yaml inside or around `root`, which only DVC's stages may write; None without one."""
     path = project / "dvc.yaml"
     if not path.exists():
         return None

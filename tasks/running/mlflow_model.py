@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pass_core.data import FloatArray
-from tasks.storage.models import load_channel
+from pass_core.data import FloatArray, Records
+from pass_core.methods.base import Fitted, ReleaseContext
+from pass_core.storage.models import describe_model, restore_model
 
 
 class ChannelModel:
@@ -27,6 +29,13 @@ class ChannelModel:
         probabilities = np.concatenate([p for _, p in self._fitted.channel.blocks(features)])
         scores: FloatArray = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
         return scores
+
+
+def load_channel(folder: Path) -> Fitted:
+    """The protector in `folder` without its pool: enough to score P(x'|x), not to release a record."""
+    description = describe_model(folder)
+    blank = np.zeros((description["pool_size"], *description["feature_shape"]), dtype=np.float32)
+    return restore_model(folder, ReleaseContext((), Records(blank, {}), torch.device("cpu")))
 
 
 def _load_pyfunc(path: str) -> ChannelModel:

@@ -1,5 +1,6 @@
 """Starts, watches and ends processes of this machine. None of them outlives the process that started it, kill -9 included."""
 
+import contextlib
 import functools
 import logging
 import multiprocessing
@@ -30,19 +31,15 @@ class WorkerDied(TransientError):
     """A worker process ended in the middle of its work."""
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager["Workers"]):
     """Worker processes that are started once and given many pieces of work; they end with the block or with their parent."""
 
     def __init__(self, number: int, start: Callable[[], None] | None = None) -> None:
         """`start` is called once in every worker, before its first piece of work; it must be picklable."""
         self.number = number
-        # A fork would inherit threads and locks in the middle of their work.
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn")  # a fork would inherit threads and locks in the middle of their work
         self._inbox: Any = context.SimpleQueue()
         self._pool = ProcessPoolExecutor(number, context, initializer=_start_worker, initargs=(self._inbox, start))
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -50,11 +47,7 @@ class Workers:
     def each(
         self, work: Callable[[Item], Result], items: Iterable[Item], on_message: Callable[[Any], None] | None = None
     ) -> Iterator[tuple[Item, Result]]:
-        """Yields each item with `work(item)` as it is finished, in any order; `on_message` gets what workers `send`.
-
-        Raises:
-            WorkerDied: a worker was killed or crashed.
-        """
+        """Yields each item with `work(item)` as it is finished, in any order; `on_message` gets what workers `send`."""
         waiting, running = iter(items), dict[Future[Result], Item]()
         try:
             while True:
@@ -121,9 +114,8 @@ def start_bound(
 
     Ctrl-C in the terminal does not reach the command. `end_bound` ends it earlier. `errors` receives its standard error.
     """
-    watchdog = Path(__file__).with_name("watchdog.py")
     return subprocess.Popen(
-        [sys.executable, "-I", str(watchdog), *command],
+        [sys.executable, "-I", str(Path(__file__).with_name("watchdog.py")), *command],
         env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -143,14 +135,12 @@ def end_bound(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def run_ranks(
-    work: "Callable[[World, OnEpoch], None]", processes: int, threads: int, rendezvous: Path, on_epoch: "OnEpoch"
-) -> None:
-    """Trains in several processes: runs `work(world, on_epoch)` in each, with so many threads; `work` must be picklable.
+    work: "Callable[[World, OnEpoch], Result]", processes: int, threads: int, rendezvous: Path, on_epoch: "OnEpoch"
+) -> Result:
+    """The first result of several processes that train together: each runs `work(world, on_epoch)` with so many threads.
 
-    The first process's epochs and log lines appear here. `rendezvous` is a file that does not exist.
-
-    Raises:
-        PassError: what a process raised, or that one of them died.
+    The first process's epochs and log lines appear here. `rendezvous` is a file that does not exist; `work` must be picklable.
+    Raises a PassError: what a process raised, or that one of them died.
     """
     from pass_core.training.parallel import World
 
@@ -162,16 +152,15 @@ def run_ranks(
 
     level = logging.getLogger("tasks").getEffectiveLevel()
     rank = functools.partial(_run_rank, work, threads, rendezvous, level)
+    worlds = [World(number, processes) for number in range(processes)]
     with Workers(processes) as workers:
         try:
-            for _ in workers.each(rank, [World(number, processes) for number in range(processes)], received):
-                pass
+            return dict(workers.each(rank, worlds, received))[worlds[0]]
         except WorkerDied:
             raise MethodError("a process of the training died (out of memory, or killed): run again") from None
 
 
-def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous: Path, level: int, world: "World") -> None:
-    """What one process of a training does."""
+def _run_rank(work: "Callable[[World, OnEpoch], Result]", threads: int, rendezvous: Path, level: int, world: "World") -> Result:
     import torch
     from torch import distributed
 
@@ -188,11 +177,11 @@ def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous
     try:
         with fixed_numerics(threads):
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(
-                backend, init_method=rendezvous.resolve().as_uri(), rank=world.rank, world_size=world.processes
-            )
-            work(world, send if first else ignore_epoch)
+            meeting = rendezvous.resolve().as_uri()
+            distributed.init_process_group(backend, init_method=meeting, rank=world.rank, world_size=world.processes)
+            result = work(world, send if first else ignore_epoch)
             distributed.destroy_process_group()
+            return result
     except PassError:
         raise
     except Exception as error:  # noqa: BLE001 (whatever it is, the parent reports it)
@@ -200,8 +189,6 @@ def _run_rank(work: "Callable[[World, OnEpoch], None]", threads: int, rendezvous
 
 
 class _ToParent(logging.Handler):
-    """Sends log lines to the parent process."""
-
     def emit(self, record: logging.LogRecord) -> None:
         record.msg, record.args = record.getMessage(), None
         send(record)

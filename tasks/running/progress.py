@@ -28,17 +28,15 @@ class LogLines:
     """A log line every few seconds for long work."""
 
     def __init__(self) -> None:
-        self._started: dict[str, float] = {}
-        self._shown: dict[str, float] = {}
+        self._times: dict[str, tuple[float, float]] = {}  # work -> when it started, when it was last shown
 
     def __call__(self, work: str, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        started = self._started.setdefault(work, now)
-        if now - self._shown.setdefault(work, started) < SECONDS_BETWEEN_LINES:
-            return
-        self._shown[work] = now
-        eta = f", {(now - started) / done * (total - done):.0f} s left" if 0 < done < total else ""
-        logger.info("%s: %d of %d%s%s", work, done, total, eta, f" ({note})" if note else "")
+        started, shown = self._times.setdefault(work, (now, now))
+        if now - shown >= SECONDS_BETWEEN_LINES:
+            self._times[work] = started, now
+            eta = f", {(now - started) / done * (total - done):.0f} s left" if 0 < done < total else ""
+            logger.info("%s: %d of %d%s%s", work, done, total, eta, f" ({note})" if note else "")
 
 
 class Bars:

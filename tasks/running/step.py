@@ -64,9 +64,7 @@ def run_step(
 ) -> StepReport:
     """Runs a step; publishes its outputs, each atomically, only after the whole step has succeeded.
 
-    Args:
-        engine: the caller (recorded in provenance and MLflow).
-        store: base folder of a relative `tracking.store`.
+    `engine` is the caller, recorded in provenance and MLflow; `store` is the base folder of a relative `tracking.store`.
     """
     inputs = {name: layout.artefact(name, key) for name in step.inputs}
     for name, path in inputs.items():
@@ -102,12 +100,13 @@ def run_step(
             verdict=result.verdict,
             digests={name: digest(path) for name, path in outputs.items()},
         )
+        published = {name: layout.artefact(name, key) for name in outputs}
         for name, path in outputs.items():
-            publish(path, layout.artefact(name, key))
+            publish(path, published[name])
         write_json(layout.step_report(step.name, key), dataclasses.asdict(report))
         seconds = time.monotonic() - started
         record.log(_parameters(step, key, config), {**report.counts, **report.metrics}, result.epochs, report.digests)
-        record.log_outputs(inputs, {name: layout.artefact(name, key) for name in outputs}, report.verdict)
+        record.log_outputs(inputs, published, report.verdict)
         write_json(layout.provenance(step.name, key), describe(engine, seconds) | {"mlflow_run": record.run_id})
     for path in result.spent:
         path.unlink(missing_ok=True)

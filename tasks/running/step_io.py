@@ -58,13 +58,10 @@ class StepIO:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step counted and measured. `epochs` and `verdict` are for those that train or audit.
-
-    `spent` are cached files that are not needed once the step has succeeded.
-    """
+    """What a step counted and measured."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    epochs: tuple[Epoch, ...] = ()
-    verdict: str | None = None
-    spent: tuple[Path, ...] = ()
+    epochs: tuple[Epoch, ...] = ()  # of a step that trains
+    verdict: str | None = None  # of a step that audits
+    spent: tuple[Path, ...] = ()  # cached files that are not needed once the step has succeeded

@@ -8,17 +8,18 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pass_core.errors import TrackingError
+from pass_core.storage.models import describe_model
 from pass_core.training.epochs import Epoch
 from tasks.running.step_io import RunKey
 from tasks.sections.running import TrackingConfig
-from tasks.storage.files import read_json
-from tasks.storage.models import describe_model, model_digest
+from tasks.storage.files import digest, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -26,30 +27,19 @@ PARENT_RUN = "PASS_PIPELINE_RUN"  # environment: MLflow run that groups the step
 CANDIDATE, CHAMPION = "candidate", "champion"
 
 
+@dataclass(frozen=True, slots=True)
 class StepRecord:
-    """Receives a step's figures; this one discards them, for when tracking is off."""
+    """Receives a step's figures for the active MLflow run; discards them without one, when tracking is off."""
 
+    key: RunKey
     run_id: str | None = None
 
     def log(
         self, params: Mapping[str, Any], figures: Mapping[str, float], epochs: tuple[Epoch, ...], digests: Mapping[str, str]
     ) -> None:
         """Logs parameters, counts and metrics, loss terms per epoch, and digests of the outputs."""
-
-    def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
-        """Logs model, audit and report among the outputs as artifacts, and registers the model."""
-
-
-class _MlflowRecord(StepRecord):
-    """The active MLflow run."""
-
-    def __init__(self, run_id: str, key: RunKey) -> None:
-        self.run_id = run_id
-        self._registered = f"pass-{key}".replace("/", "-")
-
-    def log(
-        self, params: Mapping[str, Any], figures: Mapping[str, float], epochs: tuple[Epoch, ...], digests: Mapping[str, str]
-    ) -> None:
+        if self.run_id is None:
+            return
         import mlflow
 
         mlflow.log_params({name: str(value) for name, value in params.items()})
@@ -59,36 +49,41 @@ class _MlflowRecord(StepRecord):
             mlflow.log_metrics(dict(epoch.terms), step=epoch.number)
 
     def log_outputs(self, inputs: Mapping[str, Path], outputs: Mapping[str, Path], verdict: str | None) -> None:
+        """Logs model, audit and report among the outputs as artifacts, and registers the model."""
+        if self.run_id is None:
+            return
         import mlflow
 
+        registered = f"pass-{self.key}".replace("/", "-")
         if "model" in outputs:
-            _register(self._registered, outputs["model"])
+            _register(registered, outputs["model"])
         for name in ("curves", "validation", "audit", "nag_table", "bundle_table", "report"):
             if name in outputs:
                 log = mlflow.log_artifacts if outputs[name].is_dir() else mlflow.log_artifact
                 log(str(outputs[name]))
         if verdict is not None:
             mlflow.set_tag("verdict", verdict)
-            _promote(self._registered, inputs["model"], verdict, read_json(outputs["audit"])["model_digest"])
+            _promote(registered, inputs["model"], verdict, read_json(outputs["audit"])["model_digest"])
 
 
 @contextlib.contextmanager
 def track_step(name: str, key: RunKey, config: TrackingConfig, engine: str, base: Path) -> Iterator[StepRecord]:
     """A run for one step, nested in the pipeline's run when there is one; marked failed when the step fails."""
     if not config.enabled:
-        yield StepRecord()
+        yield StepRecord(key)
         return
     import mlflow
 
     experiment = _connect(config, base)
-    parent = os.environ.get(PARENT_RUN)
     tags = {"step": name, "dataset": key.dataset, "method": key.method or "", "engine": engine}
-    tags |= {"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}
-    with _tracking_errors(config):
-        # The parent's run is active in another process or in none, so the tag nests this run.
-        tags |= {"mlflow.parentRunId": parent} if parent is not None else {}
-        with mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True) as run:
-            yield _MlflowRecord(run.info.run_id, key)
+    # The parent's run is active in another process or in none, so the tag nests this run.
+    nesting = {"dvc_stage": os.environ.get("DVC_STAGE"), "mlflow.parentRunId": os.environ.get(PARENT_RUN)}
+    tags |= {tag: value for tag, value in nesting.items() if value is not None}
+    with (
+        _tracking_errors(config),
+        mlflow.start_run(experiment_id=experiment, run_name=f"{name} {key}", tags=tags, nested=True) as run,
+    ):
+        yield StepRecord(key, run.info.run_id)
 
 
 @contextlib.contextmanager
@@ -131,18 +126,15 @@ def _connect(config: TrackingConfig, base: Path) -> str:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints what it raises; we report it once
     uri, given = tracking_uri(config, base), os.environ.get("MLFLOW_TRACKING_URI")
     with _tracking_errors(config):
-        artifacts = None
+        folder = (base / config.store).resolve()
         if given is None:
-            folder = (base / config.store).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            artifacts = (folder / "artifacts").as_uri()
         mlflow.set_tracking_uri(uri)
         if given is None:
             os.environ.pop("MLFLOW_TRACKING_URI", None)  # MLflow sets it, too, which would look like the user's choice
         found = mlflow.get_experiment_by_name(config.experiment)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(mlflow.create_experiment(config.experiment, artifact_location=artifacts))
+        artifacts = (folder / "artifacts").as_uri() if given is None else None
+        return str(found.experiment_id if found else mlflow.create_experiment(config.experiment, artifact_location=artifacts))
 
 
 @contextlib.contextmanager
@@ -170,8 +162,7 @@ def _register(name: str, model: Path) -> Any:
     single = np.dtype(np.float32)
     outputs = (-1, description["pool_size"]) if description["has_channel"] else (-1, *description["feature_shape"])
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]))]),
-        outputs=Schema([TensorSpec(single, outputs)]),
+        inputs=Schema([TensorSpec(single, (-1, *description["feature_shape"]))]), outputs=Schema([TensorSpec(single, outputs)])
     )
     with warnings.catch_warnings():
         # MLflow recommends an input example, which would be a person's record.
@@ -186,29 +177,24 @@ def _register(name: str, model: Path) -> Any:
     client = mlflow.MlflowClient()
     if not client.search_registered_models(f"name='{name}'"):
         client.create_registered_model(name)
-    tags = {"model_digest": model_digest(model)}
-    run = mlflow.active_run().info.run_id
+    tags, run = {"model_digest": digest(model)}, mlflow.active_run().info.run_id
     version = client.create_model_version(name, info.model_uri, run, tags=tags, model_id=info.model_id).version
     client.set_registered_model_alias(name, CANDIDATE, version)
     return version
 
 
-def _promote(name: str, model: Path, verdict: str, digest: str) -> None:
+def _promote(name: str, model: Path, verdict: str, model_digest: str) -> None:
     """Makes the audited model the champion when its audit passed; removes the alias when it failed."""
     import mlflow
 
     client = mlflow.MlflowClient()
+    versions = client.search_model_versions(f"name='{name}'")
+    audited = [int(v.version) for v in versions if v.tags.get("model_digest") == model_digest]
     # A model restored from DVC's cache was never registered in this store: register it now.
-    version = _version_with(client, name, digest) or _register(name, model)
+    version = str(max(audited)) if audited else _register(name, model)
     if verdict == "pass":
         client.set_registered_model_alias(name, CHAMPION, version)
     elif CHAMPION in client.get_registered_model(name).aliases:
         champion = client.get_model_version_by_alias(name, CHAMPION)
-        if champion.tags.get("model_digest") == digest:
+        if champion.tags.get("model_digest") == model_digest:
             client.delete_registered_model_alias(name, CHAMPION)
-
-
-def _version_with(client: Any, name: str, digest: str) -> Any:
-    versions = client.search_model_versions(f"name='{name}'")
-    matching = [v for v in versions if v.tags.get("model_digest") == digest]
-    return max(matching, key=lambda v: int(v.version)).version if matching else None

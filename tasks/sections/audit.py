@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pass_core.attacks
+from pass_core import discovery
 from pass_core.auditing.thresholds import Depth, Thresholds
-from pass_core.errors import ConfigError
+from pass_core.checks import check_range
+
+if TYPE_CHECKING:
+    from pass_core.auditing.trained_attacks import NamedAttack
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,5 +23,10 @@ class AuditConfig:
     valid_days: int = 365  # after which an audit has expired
 
     def __post_init__(self) -> None:
-        if self.valid_days < 1:
-            raise ConfigError(f"audit.valid_days: expected at least 1, found {self.valid_days}")
+        check_range(self, "valid_days", at_least=1)
+
+    def named_attacks(self) -> "tuple[NamedAttack, ...]":
+        """The attacks with their settings."""
+        from pass_core.auditing.trained_attacks import NamedAttack  # imports torch
+
+        return tuple(NamedAttack(name, discovery.load(pass_core.attacks, name).ATTACK, c) for name, c in self.attacks.items())

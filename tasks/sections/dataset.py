@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pass_core.checks import check_range
 from pass_core.data import Attribute, Role
 from pass_core.errors import ConfigError
 
@@ -26,9 +27,8 @@ class Roles:
 
     def roles(self) -> dict[str, Role]:
         """Attribute name -> role, private ones first."""
-        roles: dict[str, Role] = dict.fromkeys(self.private, "private")
-        roles |= dict.fromkeys(self.useful, "useful")
-        return roles | dict.fromkeys(self.general, "general")
+        by_role: dict[Role, tuple[str, ...]] = {"private": self.private, "useful": self.useful, "general": self.general}
+        return {name: role for role, names in by_role.items() for name in names}
 
     def attribute_names(self) -> tuple[str, ...]:
         """The attributes that stay with the records: those with a role and those under `kept`."""
@@ -50,10 +50,8 @@ class DatasetConfig(Roles):
 
     def __post_init__(self) -> None:
         Roles.__post_init__(self)  # slots=True makes a new class, which zero-argument super() does not find
-        if self.corrupt_files_allowed < 0:
-            raise ConfigError(f"corrupt_files_allowed: expected 0 or more, found {self.corrupt_files_allowed}")
-        if not 0 <= self.min_class_share < 0.5:
-            raise ConfigError(f"min_class_share: expected at least 0 and below 0.5, found {self.min_class_share}")
+        check_range(self, "corrupt_files_allowed", at_least=0)
+        check_range(self, "min_class_share", at_least=0, below=0.5)
 
     @property
     def needs_raw(self) -> bool:

@@ -3,6 +3,7 @@
 import zoneinfo
 from dataclasses import dataclass
 
+from pass_core.checks import check_range
 from pass_core.errors import ConfigError
 
 
@@ -15,9 +16,7 @@ class ProtectConfig:
     keep_versions: int = 2  # kept after publishing, the current one included; older ones are deleted
 
     def __post_init__(self) -> None:
-        for name in ("draws_at_most", "audit_records", "keep_versions"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        check_range(self, "draws_at_most", "audit_records", "keep_versions", at_least=1)
 
 
 @dataclass(frozen=True, slots=True)

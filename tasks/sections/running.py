@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from pass_core.checks import check_range
 from pass_core.devices import Device
-from pass_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +15,8 @@ class ComputeConfig:
     processes: int = 1  # that train together on parts of every batch, each with this many threads; on CUDA one GPU each
 
     def __post_init__(self) -> None:
-        if not 1 <= self.threads <= 256:
-            raise ConfigError(f"threads: expected between 1 and 256, found {self.threads}")
-        if not 1 <= self.processes <= 64:
-            raise ConfigError(f"processes: expected between 1 and 64, found {self.processes}")
+        check_range(self, "threads", at_least=1, at_most=256)
+        check_range(self, "processes", at_least=1, at_most=64)
 
 
 @dataclass(frozen=True, slots=True)

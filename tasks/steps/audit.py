@@ -19,14 +19,13 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
 from pass_core.storage.audits import context_of, document, figures_of
 from pass_core.training.epochs import Epoch
-from tasks.audits.context import named_attacks
 from tasks.audits.release import release_subject, replay_of
 from tasks.release.protector import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, read_json, rounded, write_json
-from tasks.storage.parquet import FeatureTable, TableInfo, labels_of, read_features
+from tasks.storage.parquet import TableInfo, labels_of, read_features
 
 
 def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
@@ -45,20 +44,14 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
     def on_attack(work: str, epoch: Epoch) -> None:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
-    attacks, thresholds = named_attacks(config), config.thresholds
-    findings = run_audit(subject, attacks, thresholds, config.depth, rng_for, on_attack=on_attack, replay=replay)
+    attacks, thresholds, depth = config.named_attacks(), config.thresholds, config.depth
+    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack, replay=replay)
+    dataset_name, method, released = io.key.dataset, str(io.key.method), digest(io.inputs["protected"])
+    shown = {a.name: shown_classes(a.classes, features.records.labels[a.name], features.persons) for a in attributes}
     context = dataclasses.replace(
-        context_of(
-            subject,
-            attacks,
-            config.thresholds,
-            config.depth,
-            dataset=io.key.dataset,
-            method=str(io.key.method),
-            protected_digest=digest(io.inputs["protected"]),
-            valid_days=config.valid_days,
-        ),
-        classes=_shown_classes(subject, features, attributes),
+        context_of(subject, attacks, thresholds, depth, dataset=dataset_name, method=method, protected_digest=released),
+        valid_days=config.valid_days,
+        classes=shown | {a.name: a.classes for a in subject.attributes if a.name in subject.combines},
         confusion=_confusion(subject, protector, attributes),
         forbid=None if subject.substitution is None else forbid,
         stamp=manifest.get("stamp"),
@@ -92,11 +85,6 @@ def _check_manifest(manifest: Mapping[str, Any], protector: Protector, forbid: F
         raise ChecksumMismatch(
             f"{place}: expected pool.forbid {forbid}, found a release made with {manifest.get('forbid')}; run substitute again"
         )
-
-
-def _shown_classes(subject: Subject, features: FeatureTable, attributes: tuple[Attribute, ...]) -> dict[str, tuple[str, ...]]:
-    single = {a.name: shown_classes(a.classes, features.records.labels[a.name], features.persons) for a in attributes}
-    return single | {a.name: a.classes for a in subject.attributes if a.name in subject.combines}
 
 
 def _confusion(

@@ -5,7 +5,7 @@ import pyarrow as pa
 import tasks.datasets
 from pass_core import discovery
 from pass_core.errors import DataError
-from tasks.datasets.base import Dataset, RawRecords
+from tasks.datasets.base import Dataset
 from tasks.payloads.payload import column_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.running.step_io import StepIO, StepResult
@@ -22,9 +22,7 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
     dataset: Dataset = discovery.load(tasks.datasets, config.reader or io.key.dataset).DATASET
     quarantine = Quarantine(config.corrupt_files_allowed, f"dataset.{io.key.dataset}.corrupt_files_allowed")
     reading = dataset.read(io.inputs["raw"], config, quarantine)
-    names = config.attribute_names()
-    folder = io.outputs["records"]
-    folder.mkdir()
+    names, folder = config.attribute_names(), io.outputs["records"]
     writer = ShardWriter(folder)
     counts = dict.fromkeys(SPLITS, 0)
     persons: set[str] = set()
@@ -32,7 +30,10 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
     for batch in reading.batches:
         if not len(batch):
             continue
-        writer.add(_table(batch, names))
+        columns = {RECORD_ID: batch.record_ids, SPLIT: batch.splits, PERSON: batch.persons, BLOCK: batch.blocks}
+        texts = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+        labels = {name: pa.array(batch.labels[name], pa.string()) for name in names}
+        writer.add(pa.table({**texts, PAYLOAD: column_of(batch.payloads), **labels, **batch.passed}))
         passed = tuple(batch.passed)
         persons.update(batch.persons)
         for split in SPLITS:
@@ -43,26 +44,10 @@ def ingest(config: DatasetConfig, io: StepIO) -> StepResult:
             raise DataError(f"{io.inputs['raw']}: expected {split} records, found none; the recordings are too short or too few")
     writer.close()
     io.progress(f"ingest {io.key}", reading.expected, reading.expected)
-    TableInfo(
-        dataset=io.key.dataset,
-        payload=reading.payload,
-        feature_shape=(),
-        classes={name: reading.classes[name] for name in names},
-        pass_through=passed,
-    ).save(folder)
+    classes = {name: reading.classes[name] for name in names}
+    info = TableInfo(dataset=io.key.dataset, payload=reading.payload, feature_shape=(), classes=classes, pass_through=passed)
+    info.save(folder)
     write_json(folder / "quarantine.json", quarantine.entries)
-    found = {"quarantined": len(quarantine.entries)} | dict(reading.flags)
+    found = {"quarantined": len(quarantine.entries), **reading.flags}
     counts = {"records": writer.rows, **counts, "persons": len(persons)}
     return StepResult(counts=counts | {name: number for name, number in found.items() if number})
-
-
-def _table(batch: RawRecords, names: tuple[str, ...]) -> pa.Table:
-    columns = {
-        RECORD_ID: pa.array(batch.record_ids, pa.string()),
-        SPLIT: pa.array(batch.splits, pa.string()),
-        PERSON: pa.array(batch.persons, pa.string()),
-        BLOCK: pa.array(batch.blocks, pa.string()),
-        PAYLOAD: column_of(batch.payloads),
-    }
-    columns |= {name: pa.array(batch.labels[name], pa.string()) for name in names}
-    return pa.table(columns | dict(batch.passed))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pass_core.channel import pool as channel_pool
@@ -16,21 +15,8 @@ from tasks.payloads.encoded import strip_encoded
 from tasks.payloads.payload import column_of, payload_bytes
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
-from tasks.storage.parquet import (
-    BLOCK,
-    CONTEXT_COLUMNS,
-    FEATURES,
-    PAYLOAD,
-    PERSON,
-    RECORD_ID,
-    SPLIT,
-    TableInfo,
-    class_indices,
-    read_folder,
-    shard_path,
-    take_rows,
-    write_table,
-)
+from tasks.storage import parquet
+from tasks.storage.parquet import BLOCK, CONTEXT_COLUMNS, FEATURES, PAYLOAD, PERSON, RECORD_ID, SPLIT, TableInfo
 
 
 def sample_pool(dataset: DatasetConfig, config: PoolConfig, share: float, io: StepIO) -> StepResult:
@@ -39,17 +25,16 @@ def sample_pool(dataset: DatasetConfig, config: PoolConfig, share: float, io: St
     share_rng = stream(io.seed, "share", io.key.dataset)
     chosen = choose_donors(features, dataset.useful, config, share, share_rng=share_rng, rng=io.rng("donors"))
     columns = [*CONTEXT_COLUMNS, *info.classes]
-    pool = take_rows(features, [*columns, FEATURES], chosen)
-    records = take_rows(io.inputs["records"], [RECORD_ID, PAYLOAD], chosen)
+    pool = parquet.take_rows(features, [*columns, FEATURES], chosen)
+    records = parquet.take_rows(io.inputs["records"], [RECORD_ID, PAYLOAD], chosen)
     if records.column(RECORD_ID) != pool.column(RECORD_ID):
         raise DataError(f"{features}: is not in the order of its records; run extract again")
     payloads = records.column(PAYLOAD)
     if info.payload.kind != "vector":  # only the picture or the sound: metadata of a file may hold place and time
         payloads = column_of([strip_encoded(info.payload.kind, data) for data in payload_bytes(payloads)])
-    folder = io.outputs["pool"]
     pool = pool.select(columns).append_column(PAYLOAD, payloads).append_column(FEATURES, pool.column(FEATURES))
-    write_table(pool, shard_path(folder, 0))
-    info.save(folder)
+    parquet.write_table(pool, parquet.shard_path(io.outputs["pool"], 0))
+    info.save(io.outputs["pool"])
     return StepResult(counts={"donors": len(chosen), "persons": len(pc.unique(pool.column(PERSON)))})
 
 
@@ -64,15 +49,14 @@ def choose_donors(
 ) -> IntArray:
     """Rows of the donors in a folder of features, from the share of the training records that the protector may learn from."""
     info = TableInfo.load(features)
-    table = read_folder(features, [SPLIT, PERSON, BLOCK, *info.classes])
+    table = parquet.read_folder(features, [SPLIT, PERSON, BLOCK, *info.classes])
+    persons = table.column(PERSON).to_pylist()
     train = np.flatnonzero(np.array(table.column(SPLIT).to_pylist()) == "train").astype(np.int64)
     blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)[1]
     train = learnt_from(train, blocks[train], share, share_rng)
-    attributes = {name: _column(table, name, classes, train) for name, classes in info.classes.items()}
+    attributes = {}
+    for name, classes in info.classes.items():
+        labels = parquet.class_indices(table, name, classes)
+        attributes[name] = Column(classes, labels[train], shown_classes(classes, labels, persons))
     chosen: IntArray = train[channel_pool.sample_pool(attributes, useful, len(train), config, rng)]
     return chosen
-
-
-def _column(table: pa.Table, name: str, classes: tuple[str, ...], train: IntArray) -> Column:
-    labels = class_indices(table, name, classes)
-    return Column(classes, labels[train], shown_classes(classes, labels, table.column(PERSON).to_pylist()))

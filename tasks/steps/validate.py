@@ -3,18 +3,7 @@
 import pandas as pd
 import pyarrow as pa
 
-from tasks.expectations.payloads import payload_expectations, payload_profile
-from tasks.expectations.suites import (
-    Expectation,
-    check,
-    class_shares,
-    columns,
-    in_set,
-    not_null,
-    row_count,
-    share_expectations,
-    unique,
-)
+from tasks.expectations import suites
 from tasks.running.step_io import StepIO, StepResult
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import write_json
@@ -26,32 +15,28 @@ KNOWN = "a known class"
 def validate(config: DatasetConfig, io: StepIO) -> StepResult:
     """Runs the suite built from the data set's specification; step extract needs its result."""
     info = TableInfo.load(io.inputs["records"])
-    frames = []
-    shares = []
+    frames, shares = [], []
     for path in shards(io.inputs["records"]):  # one file at a time: only the profile of payloads is kept
         table = read_table(path)
         frames.append(_profile(table, info))
         shares.append(table.select([SPLIT, *info.classes]).to_pandas())
     labels = pd.concat(shares, ignore_index=True)
     judged = {name: info.classes[name] for name in config.roles()}  # attributes under `kept` may be rare
-    suites = {"records": (pd.concat(frames, ignore_index=True), record_expectations(info))}
+    tables = {"records": (pd.concat(frames, ignore_index=True), record_expectations(info))}
     for split in SPLITS:
-        rarest = class_shares(labels.query(f"{SPLIT} == @split"), judged)
-        suites[f"{split} class shares"] = rarest, share_expectations(judged, config.min_class_share)
-    held = check(f"records of {io.key.dataset}", suites, io.data_docs)
-    io.outputs["validation"].mkdir()
+        rarest = suites.class_shares(labels.query(f"{SPLIT} == @split"), judged)
+        tables[f"{split} class shares"] = rarest, suites.share_expectations(judged, config.min_class_share)
+    held = suites.check(f"records of {io.key.dataset}", tables, io.data_docs)
     write_json(io.outputs["validation"] / "validation.json", {"dataset": io.key.dataset, "expectations_held": held})
     return StepResult(counts={"expectations held": held})
 
 
-def record_expectations(info: TableInfo) -> list[Expectation]:
+def record_expectations(info: TableInfo) -> list[suites.Expectation]:
     """Expectations of schema, ids, splits, classes and payloads."""
-    names = (*CONTEXT_COLUMNS, *info.classes)
-    measured = payload_expectations(info.payload)
-    expectations = [columns((*names, *(str(e.arguments["column"]) for e in measured))), row_count(2), unique(RECORD_ID)]
-    expectations += [not_null(name) for name in names]
-    expectations += [in_set(SPLIT, SPLITS), *measured]
-    return expectations + [in_set(name, (KNOWN,)) for name in info.classes]
+    names, measured = (*CONTEXT_COLUMNS, *info.classes), suites.payload_expectations(info.payload)
+    whole = suites.columns((*names, *(str(e.arguments["column"]) for e in measured)))
+    expectations = [whole, suites.row_count(2), suites.unique(RECORD_ID), *map(suites.not_null, names)]
+    return [*expectations, suites.in_set(SPLIT, SPLITS), *measured, *(suites.in_set(name, (KNOWN,)) for name in info.classes)]
 
 
 def _profile(table: pa.Table, info: TableInfo) -> pd.DataFrame:
@@ -64,6 +49,4 @@ def _profile(table: pa.Table, info: TableInfo) -> pd.DataFrame:
         frame[name] = frame[name].map(
             lambda value, known=frozenset(classes): KNOWN if value in known else "another", na_action="ignore"
         )
-    for name, values in payload_profile(table, info.payload).items():
-        frame[name] = values
-    return frame
+    return frame.assign(**suites.payload_profile(table, info.payload))

@@ -26,16 +26,9 @@ class FileCheckpoints:
 
     def __init__(self, path: Path, work: str, seconds_between: float | None = None) -> None:
         """`work` is the training's name in log lines."""
-        self._path = path
-        self._temporary = path.with_name(f"{path.name}.part")
-        self._work = work
+        self._work, self._last = work, time.monotonic()
         self._seconds_between = SECONDS_BETWEEN if seconds_between is None else seconds_between
-        self._last = time.monotonic()
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that may exist on disk."""
-        return self._path, self._temporary
+        self.files = self._path, self._temporary = path, path.with_name(f"{path.name}.part")  # that may exist on disk
 
     def read_only(self) -> "FileCheckpoints":
         """The same checkpoint for the other processes of a training."""

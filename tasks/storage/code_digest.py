@@ -3,7 +3,7 @@
 import ast
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -12,13 +12,13 @@ PACKAGES = ("pass_core", "tasks")
 
 def imported_files(modules: Iterable[str]) -> tuple[Path, ...]:
     """The files of these modules and of all first-party ones they import, wherever in a file the import is."""
-    found: set[Path] = set()
-    waiting = [path for module in modules if (path := _file(module))]
+    found, waiting = set[Path](), list(modules)
     while waiting:
-        path = waiting.pop()
-        if path not in found:
+        module = waiting.pop()
+        path = PROJECT.joinpath(*module.split(".")).with_suffix(".py")
+        if module.split(".", maxsplit=1)[0] in PACKAGES and path not in found and path.is_file():
             found.add(path)
-            waiting += [file for module in _imports(path) if (file := _file(module))]
+            waiting += _parsed(path)[1]
     return tuple(sorted(found))
 
 
@@ -27,37 +27,20 @@ def code_digest(modules: tuple[str, ...]) -> str:
     """SHA-256 over `imported_files`, each as its syntax tree: comments, docstrings and layout do not count."""
     whole = hashlib.sha256()
     for path in imported_files(modules):
-        whole.update(f"{path.relative_to(PROJECT).as_posix()}\0{_behaviour(path)}\n".encode())
+        whole.update(f"{path.relative_to(PROJECT).as_posix()}\0{_parsed(path)[0]}\n".encode())
     return whole.hexdigest()
 
 
 @functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@functools.cache
-def _behaviour(path: Path) -> str:
-    tree = ast.parse(path.read_text())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+def _parsed(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The digest of a file's syntax tree without docstrings, and the modules that it may import."""
+    tree, modules = ast.parse(path.read_text()), list[str]()
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            modules += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-
-
-def _file(module: str) -> Path | None:
-    """The file of a first-party module, None for others and for packages."""
-    if module.split(".", maxsplit=1)[0] not in PACKAGES:
-        return None
-    path = PROJECT.joinpath(*module.split(".")).with_suffix(".py")
-    return path if path.is_file() else None
+            modules += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        elif isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(modules)

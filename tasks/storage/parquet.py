@@ -59,29 +59,26 @@ class ShardWriter:
     """Writes a table of any length as numbered Parquet files; holds no more than one of them in memory."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: list[pa.Table] = []
-        self._written = 0
-        self.rows = 0
+        self._folder, self._waiting = folder, list[pa.Table]()
+        self._written = self.rows = 0
 
     def add(self, table: pa.Table) -> None:
         """Appends rows."""
         self._waiting.append(table)
         self.rows += len(table)
         while sum(map(len, self._waiting)) >= SHARD_ROWS or sum(part.nbytes for part in self._waiting) >= SHARD_BYTES:
-            whole = pa.concat_tables(self._waiting)
-            self._write(whole[:SHARD_ROWS])
-            self._waiting = [whole[SHARD_ROWS:]] if len(whole) > SHARD_ROWS else []
+            self._write(SHARD_ROWS)
 
     def close(self) -> None:
         """Writes what is left; a table without rows is one empty file."""
         if self._waiting:
-            self._write(pa.concat_tables(self._waiting))
-            self._waiting = []
+            self._write(sum(map(len, self._waiting)))
 
-    def _write(self, table: pa.Table) -> None:
-        write_table(table, shard_path(self._folder, self._written))
+    def _write(self, rows: int) -> None:
+        whole = pa.concat_tables(self._waiting)
+        write_table(whole[:rows], shard_path(self._folder, self._written))
         self._written += 1
+        self._waiting = [whole[rows:]] if len(whole) > rows else []
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -199,11 +196,10 @@ def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTab
     info = TableInfo.load(folder)
     table = read_folder(folder, [*CONTEXT_COLUMNS, FEATURES, *(a.name for a in attributes)])
     _, blocks = np.unique(np.array(table.column(BLOCK).to_pylist()), return_inverse=True)
-    splits = np.array([SPLITS.index(split) for split in table.column(SPLIT).to_pylist()], dtype=np.int64)
     return FeatureTable(
         records=Records(array_of(table, FEATURES, info.feature_shape), labels_of(table, attributes)),
         record_ids=tuple(table.column(RECORD_ID).to_pylist()),
-        splits=splits,
+        splits=np.array([SPLITS.index(split) for split in table.column(SPLIT).to_pylist()], dtype=np.int64),
         persons=tuple(table.column(PERSON).to_pylist()),
         blocks=blocks.astype(np.int64),
     )

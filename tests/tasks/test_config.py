@@ -65,7 +65,7 @@ from tests.conftest import PROJECT, write_params
         ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key .*: expected one of model, revision"),
         ("extractor.hubert.revision=main", r"extractor\.hubert\.revision: expected the 40 hex digits"),
         ("extractor.logmel.bands=1", r"extractor\.logmel\.bands: expected between 8 and 128"),
-        ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected 0 or more"),
+        ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected at least 0"),
         ("dataset.mine={private: [a], useful: [b], reader: nope}", r"dataset\.mine: unknown name 'nope' in datasets.*lake"),
         ("dataset.mine={private: [a], useful: [b], reader: lake}", r"dataset\.mine: expected the columns `record_id`"),
         ("dataset.My-Calls={private: [a], useful: [b], reader: lake, record_id: i, payload: [p]}", r"name of lower-case letters"),

@@ -12,7 +12,7 @@ from pass_core.auditing.subject import ColumnValues, MadeRelease, Part, few_clas
 from pass_core.data import Attribute, Records
 from pass_core.errors import SchemaMismatch
 from pass_core.randomness import stream
-from tasks.audits.released_columns import column_values
+from tasks.audits.release import column_values
 from tasks.config import load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout

@@ -211,9 +211,9 @@ def test_gate_looks_at_the_draws_it_is_given(config: Config, audited: Path) -> N
     assert side.channel is not None
     p = np.concatenate([block for _, block in side.channel(np.arange(len(rows))).blocks(side.features)])
     drawn = inverse_cdf(p, uniform_words(stream(2, "draws"), len(p)))
-    good = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=drawn))
+    good = _gate(config, layout, protector, dataclasses.replace(side, drawn=drawn))
     assert good.verdict == "pass", good.reasons
     assert good.findings.drift[-1].name == "usage_drift_at_most"
     replayed = np.full_like(drawn, drawn[0])
-    bad = _gate(config, layout, protector, side_of(protector, table, rows, forbid=config.pool.forbid, drawn=replayed))
+    bad = _gate(config, layout, protector, dataclasses.replace(side, drawn=replayed))
     assert [check.name for check in bad.checks if not check.passed] == ["usage_drift_at_most"]

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pass_core.storage.audits import amended, read_audit, schema
 
 from pass_core.auditing import analyses
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.errors import AuditError
+from pass_core.storage.audits import amended, read_audit, schema
 from tasks.config import Config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout

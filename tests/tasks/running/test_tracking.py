@@ -12,11 +12,11 @@ from pass_core.errors import TrackingError
 from tasks.config import Config, load_config
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
+from tasks.running.mlflow_model import load_channel
 from tasks.running.step import run_step
 from tasks.running.step_io import RunKey
 from tasks.running.tracking import track_pipeline
 from tasks.storage.files import read_json
-from tasks.storage.models import load_channel
 from tasks.storage.parquet import array_of, read_folder
 from tests.conftest import TINY, write_params
 

@@ -269,7 +269,7 @@ def test_training_says_what_the_data_allow(tiny_config: Config, copied: Layout, 
     with caplog.at_level("INFO"):
         report = _run("train", dataclasses.replace(tiny_config, dataset={"synthetic_motion": roles}), copied)
     assert "at most 0 % of what the useful ones say can survive" in caplog.text  # who it is tells the gender
-    assert "private attribute 'id' tells 0.69 nats" in caplog.text
+    assert "private attribute 'id' shares 0.69 nats" in caplog.text
     records = report.counts["records"]  # four people with about as many records each
     assert f"at most {math.log(records / 4):.2f} of {math.log(records):.2f} nats of which record it was" in caplog.text
     assert report.metrics["useful_ceiling"] == pytest.approx(0, abs=1e-6)

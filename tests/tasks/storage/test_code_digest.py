@@ -20,7 +20,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _digest() -> str:
-    for cached in (code_digest.code_digest, code_digest._tree, code_digest._behaviour):
+    for cached in (code_digest.code_digest, code_digest._parsed):
         cached.cache_clear()
     return code_digest.code_digest(("pass_core.method",))
 
