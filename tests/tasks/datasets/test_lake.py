@@ -148,7 +148,7 @@ def test_path_that_leaves_the_source_is_refused(tmp_path: Path) -> None:
         table = _table(6).drop_columns(["vector"]).append_column("file", pa.array([path] * 6))
         pq.write_table(table, lake / "calls.parquet")
         settings = COLUMNS | {"payload": ("file",), "payload_kind": "image", "payload_is_path": True}
-        with pytest.raises(DataError, match=r"payload has a path (that leaves the source|to no readable file)"):
+        with pytest.raises(DataError, match=r"payload has a path (outside the source|to no readable file)"):
             read_everything("lake", lake, **settings)
 
 

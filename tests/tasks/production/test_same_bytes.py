@@ -59,8 +59,8 @@ def test_another_partitioning_gives_every_record_the_same_donor(ready: Any, tmp_
     by_day = write_lake(table, tmp_path / "by_day")
     shuffled = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
     by_topic = write_lake(shuffled, tmp_path / "by_topic", by=("topic",))
-    one = _donors_by_record(ready(by_day).job)
-    other = _donors_by_record(ready(by_topic).job)
+    one = _donors_by_record(ready(by_day))
+    other = _donors_by_record(ready(by_topic))
     assert one == other
     assert len(one) == 2100
     assert len(set(one.values())) > 5
@@ -69,7 +69,7 @@ def test_another_partitioning_gives_every_record_the_same_donor(ready: Any, tmp_
 def test_order_of_input_and_output_are_unrelated(ready: Any, tmp_path: Path) -> None:
     """Rank correlation of a record's place and its released row's place; the control is the order before shuffling."""
     table = make_table(days=1, per_day=4000, start=2000)
-    (sample,) = _staged_samples(ready(write_lake(table, tmp_path / "lake")).job)
+    (sample,) = _staged_samples(ready(write_lake(table, tmp_path / "lake")))
     vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(4000, -1)
     place = {row.tobytes(): number for number, row in enumerate(vectors)}
     order = [place[row.tobytes()] for row in sample["features"]]

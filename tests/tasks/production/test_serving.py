@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from pass_core.errors import ConfigError
+from tasks.config import load_config
 from tasks.sections.production import ScheduleConfig
 from tests.conftest import PROJECT
 from tests.tasks.production.lakes import DRAW_KEY, make_table, protect, published, write_lake, write_params
@@ -219,7 +220,7 @@ def _answers(api: _Api) -> bool:
 
 
 def test_prefect_yaml_and_params_yaml_say_the_same_times() -> None:
-    schedule = ScheduleConfig(**yaml.safe_load((PROJECT / "params.yaml").read_text())["schedule"])
+    schedule = load_config(PROJECT / "params.yaml").schedule
     found = {one["name"]: one["schedules"] for one in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]}
     assert found == {
         "nightly": [{"cron": schedule.protect, "timezone": schedule.timezone}],
