@@ -164,10 +164,12 @@ def judged_checks(fail_on: str | None) -> frozenset[str] | None:
     """The checks that decide the exit code; None: all."""
     if fail_on is None:
         return None
+    from pass_core.auditing.analyses.base import every_analysis
     from pass_core.auditing.thresholds import Thresholds
     from tasks.audits.unlabelled import CHECKS
 
     allowed = [field.name for field in dataclasses.fields(Thresholds) if field.name != "significance"] + list(CHECKS)
+    allowed += [name for analysis in every_analysis() for name in analysis.demands if name not in allowed]
     names = [name.strip() for name in fail_on.split(",") if name.strip()]
     unknown = [name for name in names if name not in allowed]
     if names == [NEVER]:
