@@ -133,9 +133,10 @@ class _Source(dict[str, Any]):
         return self[name]
 
     def entry_value(self, variable: str, attribute: str) -> Any:
-        """An attribute of the class of `variable = Class()`; True for a method."""
+        """An attribute of `variable = Class(...)`: the keyword of that name, or the class's own; True for a method."""
         made: Any = self._nodes[variable]
-        return self.attribute(made.value.func.id, attribute)
+        given = next((keyword.value for keyword in made.value.keywords if keyword.arg == attribute), None)
+        return self._evaluate(given) if given else self.attribute(made.value.func.id, attribute)
 
     def comments(self, name: str) -> dict[str, str]:
         """Field -> the comment at its end, or above it."""
@@ -167,12 +168,15 @@ class _Source(dict[str, Any]):
             if isinstance(member, ast.FunctionDef) and member.name == attribute:
                 return True
             if isinstance(member, (ast.Assign, ast.AnnAssign)) and attribute in _defined(member) and member.value:
-                return eval(compile(ast.Expression(member.value), "<settings>", "eval"), self)  # noqa: S307 (our own source)
+                return self._evaluate(member.value)
         for base in node.bases:
             parent: Any = base.value if isinstance(base, ast.Subscript) else base
             with contextlib.suppress(LookupError, AttributeError):
                 return self.attribute(parent.id, attribute)
         raise LookupError(attribute)
+
+    def _evaluate(self, expression: ast.expr) -> Any:
+        return eval(compile(ast.Expression(expression), "<settings>", "eval"), self)  # noqa: S307 (our own source)
 
 
 def _defined(node: ast.stmt) -> list[str]:

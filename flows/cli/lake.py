@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli.config import stop_at
-from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, taking
+from flows.cli.console import stop_at
+from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, read_config, taking
+from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tasks.production.options import ProtectOptions
@@ -89,17 +90,15 @@ def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "
 def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
     from tasks.preflight import check_protect
 
-    names = {name: getattr(options, name) for name in ("source", "target", "dataset", "method")}
-    key_file = Path(options.key_file) if options.key_file else None
-    stop_at(check_protect(Path(options.params), options.settings, **names, models=Path(options.models), key_file=key_file))
+    stop_at(check_protect(options))
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    from flows.prefect_setup import run_shown
+    from flows.protect import protect as flow
     from tasks.running.progress import configure_logging, reporter
 
     configure_logging(quiet)
-    from flows.protect import run_protect
-
     with reporter(quiet) as progress:
-        counts = run_protect(progress, options)
+        counts = run_shown(flow, progress, options=options)
     where = f"; published in {options.target}" if counts["partitions"] else ": nothing to do"
     text = f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}"
     typer.echo(json.dumps(counts) if as_json else text)
@@ -131,15 +130,13 @@ def serve(
     **given: Any,
 ) -> None:
     """Protect a lake every night and audit every week, until Ctrl-C."""
-    from pass_core.errors import ConfigError
-    from tasks.config import load_config, parse_overrides
     from tasks.production.run import plan_of
     from tasks.running.progress import configure_logging
 
     configure_logging()
     override = {"source": source, "target": target, "dataset": dataset}
     override |= {"protect": protect_cron, "audit": audit_cron, "timezone": timezone}
-    schedule = load_config(given["params"], parse_overrides(given["settings"] or [])).schedule
+    schedule = read_config(given["params"], given["settings"]).schedule
     schedule = dataclasses.replace(schedule, **{name: value for name, value in override.items() if value is not None})
     if not (schedule.source and schedule.target and schedule.dataset):
         raise ConfigError("serve: expected SOURCE, TARGET and --dataset, or the same in params.yaml's section `schedule`")
@@ -147,7 +144,7 @@ def serve(
     found = plan_of(options)  # reports what is wrong now, and not at night
     typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
     typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
-    from flows.serving import run_schedule
+    from flows.schedule import run_schedule
 
     run_schedule(options, schedule, port, typer.echo)
 
@@ -237,12 +234,11 @@ def withdraw_donors(
     state: State = None,
 ) -> None:
     """Remove donors and list the partitions that show them."""
-    from tasks.config import load_config
     from tasks.production.receipts import Receipts
     from tasks.production.withdrawal import withdraw
     from tasks.running.layout import Layout
 
-    section = load_config(params).with_names((dataset,), ()).dataset[dataset]
+    section = read_config(params, None).with_names((dataset,), ()).dataset[dataset]
     gone = withdraw(Layout(models), Layout(to), dataset, section, ids, by="person" if person else "record")
     typer.echo(f"{len(gone.donors)} donor(s) withdrawn; the new pool and {len(gone.models)} model(s) are in {to}.")
     typer.echo(f"Next: audit them, then run `lake protect --models {to}`: it draws only the partitions below again.")

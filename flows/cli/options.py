@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from flows import EngineName
+from flows.cli.console import stop_at
 
 if TYPE_CHECKING:
     from flows.engines import Engine
@@ -96,7 +97,6 @@ def check_before_run(
     Raises:
         Exit: there are problems; each is printed as one line.
     """
-    from flows.cli.config import stop_at
     from tasks.preflight import check_run
 
     name = engine or ("in-process" if root or settings else "dvc")
