@@ -143,21 +143,18 @@ def _check_lake(
 
     try:
         lake = open_lake(source, section)
-        missing = list(_missing_columns(path, lake, dataclasses.asdict(section) | dict(ignored or {})))
+        missing = list(_missing_columns(path, lake.table.schema.names, dataclasses.asdict(section) | dict(ignored or {})))
         yield from missing
         training = _training_rows(lake, section) if donors and not missing else None
     except PassError as error:
         yield f"{path}.source: {error}"
         return
     if donors and training is not None and donors > training:
-        yield (
-            f"pool.donors: expected at most the {training} training records of {path}, found {donors}; lower it, or set it to "
-            "null for half of them"
-        )
+        records = f"the {training} training records of {path}"
+        yield f"pool.donors: expected at most {records}, found {donors}; lower it, or set it to null for half of them"
 
 
-def _missing_columns(path: str, lake: "OpenLake", section: Mapping[str, Any]) -> Iterator[str]:
-    names = lake.table.schema.names
+def _missing_columns(path: str, names: list[str], section: Mapping[str, Any]) -> Iterator[str]:
     for setting in ("record_id", "payload", "person", "block", "split", "private", "useful", "general", "kept", "pass_through"):
         found = section[setting]
         for column in [found] if isinstance(found, str) else found or ():
