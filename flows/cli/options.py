@@ -100,8 +100,9 @@ def check_before_run(
     from tasks.preflight import check_run
 
     name = engine or ("in-process" if root or settings else "dvc")
-    chosen: dict[str, Any] = {"datasets": datasets or (), "methods": methods or ()}
-    stop_at(check_run(params, settings or (), **chosen, engine=name, root=root, steps=steps))
+    stop_at(
+        check_run(params, settings or (), datasets=datasets or (), methods=methods or (), engine=name, root=root, steps=steps)
+    )
     from flows.engines import make_engine
 
     config = read_config(params, settings)
