@@ -9,7 +9,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows import EngineName
 from flows.engines import Engine, layout_of, make_engine
-from flows.prefect_setup import POLICY, as_task, run_shown, shown_progress
+from flows.prefect_setup import POLICY, run_task, shown_progress
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
 from tasks.registry import STEPS, is_generated
@@ -48,10 +48,8 @@ def prefect_runner(engine: Engine, progress: Reporter) -> Runner:
     """Wraps the engine's run in one Prefect task per step."""
 
     def run(step: Step, key: RunKey) -> StepReport:
-        def body() -> StepReport:
-            return engine.run(step, key, progress)
-
-        report: StepReport = as_task(body, step.name, f"{step.name} {key}", POLICY[step.name])()
+        title, policy = f"{step.name} {key}", POLICY[step.name]
+        report: StepReport = run_task(step.name, title, lambda: engine.run(step, key, progress), policy)
         return report
 
     return run
@@ -87,9 +85,8 @@ def pipeline(
     config = load_config(params_path, parse_overrides(settings or []))
     config = config.with_names(tuple(datasets or config.datasets), tuple(methods or config.methods))
     chosen = make_engine(engine, config, Path(root) if root else None, params_path.parent, overridden=bool(settings))
-    with track_pipeline(
-        f"{', '.join(config.datasets)} · {', '.join(config.methods)}", config.tracking, params_path.parent
-    ) as run_id:
+    title = f"{', '.join(config.datasets)} · {', '.join(config.methods)}"
+    with track_pipeline(title, config.tracking, params_path.parent) as run_id:
         audits = chain(prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
     keys = [RunKey(audit.dataset, audit.method) for audit in audits]
     return [Outcome(key, publish_audit(chosen, key), str(audit.verdict), run_id) for key, audit in zip(keys, audits, strict=True)]
@@ -103,12 +100,6 @@ def publish_audit(engine: Engine, key: RunKey) -> Path:
     create_table_artifact(table=audit_rows(audit), key=f"nag-{name}", description=f"NAG per attribute, {key}")
     create_markdown_artifact(markdown=audit_markdown(audit, report), key=f"audit-{name}", description=f"Audit of {key}")
     return report
-
-
-def run_pipeline(progress: Reporter, **arguments: object) -> list[Outcome]:
-    """Runs the flow with a progress display."""
-    outcomes: list[Outcome] = run_shown(pipeline, progress, **arguments)
-    return outcomes
 
 
 if __name__ == "__main__":

@@ -1,12 +1,20 @@
-"""How Prefect runs our code: retries and timeouts of each step, tasks without a cache, a server that ends with the run."""
+"""How Prefect runs our code: retries and timeouts of each step, tasks without a cache, servers that end with this process."""
 
 import contextlib
+import os
+import signal
 import socket
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import prefect
 from prefect import Flow, task
@@ -15,10 +23,14 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.tasks import Task
 
-from flows.servers import HOST, servers
-from pass_core.errors import TransientError
+from pass_core.errors import EXIT_INTERRUPTED, PassError, TransientError
+from tasks.running.processes import end_bound, start_bound
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
+
+HOST = "127.0.0.1"  # this machine only: the servers need no password
+START_SECONDS = 180.0  # on a busy machine
+QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,6 @@ POLICY = {
     "report": Policy(1, 2, 30),
 }
 
-PROTECT = Policy(1, 5, 24 * 60)  # a batch of a lake's partitions
-PUBLISH = Policy(0, 0, 24 * 60)  # not retried: a new run reuses the staged partitions
-
 # The command line's display; Prefect stores a flow's parameters, so it cannot be one of them.
 shown_progress: ContextVar[Reporter] = ContextVar("progress", default=silent)
 
@@ -64,12 +73,12 @@ def _retry_transient(_task: Task[..., object], _run: TaskRun, state: State) -> b
     return False
 
 
-def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -> Callable[[], Any]:
-    """A Prefect task without cache and stored result; only transient errors are retried."""
+def run_task(name: str, title: str, body: Callable[[], Any], policy: Policy) -> Any:
+    """Runs `body` as a Prefect task without cache and stored result; only transient errors are retried."""
     body.__name__ = name
     decorate = task(
         name=name,
-        task_run_name=run_name,
+        task_run_name=title,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=policy.retries,
@@ -77,34 +86,79 @@ def as_task(body: Callable[[], Any], name: str, run_name: str, policy: Policy) -
         retry_condition_fn=_retry_transient,
         timeout_seconds=policy.timeout_minutes * 60,
     )
-    return cast("Callable[[], Any]", decorate(body))
+    return decorate(body)()
 
 
 def run_shown(chosen: Flow[..., Any], progress: Reporter, **arguments: object) -> Any:
     """Runs a flow with a progress display, on a temporary server where PREFECT_API_URL names none."""
     token = shown_progress.set(progress)
     try:
-        with temporary_server():
+        with prefect_server():
             return chosen(**arguments)
     finally:
         shown_progress.reset(token)
 
 
+class Servers:
+    """Servers that run as long as a block does, and end with all their children however this process ends."""
+
+    def __enter__(self) -> "Servers":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._log = tempfile.TemporaryFile()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_bound(self._running)
+
+    def start(self, command: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
+        """Starts `python -m command`, with these environment variables as well."""
+        environment = {**os.environ, **QUIET, **(settings or {})}
+        self._running.append(start_bound([sys.executable, "-m", *command], env=environment, errors=self._log))
+
+    def start_prefect(self, port: int) -> None:
+        """Starts a Prefect server with its pages and its scheduler; its database stays in PREFECT_HOME."""
+        self.start(["prefect", "server", "start", "--host", HOST, "--port", str(port)])
+
+    def check(self) -> None:
+        """Raises a PassError with the last line of a server that stopped."""
+        if any(process.poll() is not None for process in self._running):
+            self._log.seek(0)
+            lines = self._log.read().decode(errors="replace").strip().splitlines()
+            raise PassError(f"a server stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
+
+    def wait_for(self, address: str) -> None:
+        """Returns once an address answers; raises a PassError when a server stopped, or did not answer in time."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            self.check()
+            with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(address, timeout=5):  # noqa: S310
+                return
+            time.sleep(0.5)
+        raise TransientError(f"{address}: no answer within {START_SECONDS:.0f} s; try again when the machine is less busy")
+
+
 @contextlib.contextmanager
-def temporary_server() -> Iterator[None]:
-    """A Prefect server without pages and schedules for the block. Unlike Prefect's own it cannot outlive this process."""
-    if PREFECT_API_URL.value():
-        yield
+def prefect_server(port: int | None = None) -> Iterator[str]:
+    """The address of the server that PREFECT_API_URL names, or else of one for the block.
+
+    With a port it has pages and schedules, else neither. Unlike Prefect's own temporary server it cannot outlive this process.
+    """
+    if elsewhere := PREFECT_API_URL.value():
+        yield elsewhere
         return
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = str(probe.getsockname()[1])
-    settings = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    settings |= get_current_settings().to_environment_variables(exclude_unset=True)
-    folder = str(Path(prefect.__file__).parents[1])
-    factory = ["--app-dir", folder, "--factory", "prefect.server.api.server:create_app"]
-    with servers() as started:
-        started.start(["uvicorn", *factory, "--host", HOST, "--port", port, "--log-level", "error"], settings)
-        started.wait_for(f"http://{HOST}:{port}/api/health")
-        with temporary_settings({PREFECT_API_URL: f"http://{HOST}:{port}/api"}):
-            yield
+    with Servers() as started:
+        if port is not None:
+            started.start_prefect(port)
+        else:
+            with socket.socket() as probe:
+                probe.bind((HOST, 0))
+                port = int(probe.getsockname()[1])
+            settings = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+            settings |= get_current_settings().to_environment_variables(exclude_unset=True)
+            factory = ["--app-dir", str(Path(prefect.__file__).parents[1]), "--factory", "prefect.server.api.server:create_app"]
+            started.start(["uvicorn", *factory, "--host", HOST, "--port", str(port), "--log-level", "error"], settings)
+        address = f"http://{HOST}:{port}/api"
+        started.wait_for(f"{address}/health")
+        with temporary_settings({PREFECT_API_URL: address}):
+            yield address

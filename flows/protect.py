@@ -7,15 +7,15 @@ from prefect import flow, runtime
 from prefect.artifacts import create_table_artifact
 from prefect.blocks.system import Secret
 
-from flows.prefect_setup import PROTECT, PUBLISH, as_task, run_shown, shown_progress
+from flows.prefect_setup import Policy, run_task, shown_progress
 from pass_core.errors import ConfigError
 from tasks.production.manifest import Manifest
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan
 from tasks.production.run import Hooks, execute
-from tasks.running.step_io import Reporter
 
-POLICIES = {"protect": PROTECT, "publish": PUBLISH}
+# A batch of partitions is tried again; publishing is not: a new run reuses the staged partitions.
+POLICIES = {"protect": Policy(1, 5, 24 * 60), "publish": Policy(0, 0, 24 * 60)}
 
 
 def _run_name() -> str:
@@ -36,7 +36,7 @@ def protect(options: ProtectOptions) -> dict[str, int]:
 
 
 def _as_task(name: str, title: str, body: Callable[[], Any]) -> Any:
-    return as_task(body, name, title, POLICIES[name])()
+    return run_task(name, title, body, POLICIES[name])
 
 
 def _secret(block: str) -> str:
@@ -53,9 +53,3 @@ def _show(manifest: Manifest, plan: Plan) -> None:
     """The run in Prefect's UI: counts and digests, never a value of a record."""
     rows = [{"reason": reason, "partitions": number} for reason, number in plan.reasons().items()]
     create_table_artifact(table=rows, key="protected-lake", description=f"Version {manifest.version}")
-
-
-def run_protect(progress: Reporter, options: ProtectOptions) -> dict[str, int]:
-    """Runs the flow with a progress display."""
-    counts: dict[str, int] = run_shown(protect, progress, options=options)
-    return counts

@@ -8,7 +8,19 @@ from pass_core.storage.audits import Audit, read_audit
 
 def audit_rows(audit: Path) -> list[dict[str, str]]:
     """One row per attribute, formatted for people."""
-    return _rows(read_audit(audit))
+    return [
+        {
+            "attribute": row.name,
+            "role": row.role,
+            "no protection": f"{row.unprotected.value:.1%}",
+            "protected": f"{row.protected.value:.1%}",
+            "guess": f"{row.guess:.1%}",
+            "NAG": f"{row.nag.value:.1%} ({100 * row.nag.low:.1f}–{row.nag.high:.1%})",
+            "exact": "–" if row.exact is None else f"{row.exact.rule.value:.1%} … {row.exact.plug_in:.1%}",
+            "verdict": row.verdict or "–",
+        }
+        for row in read_audit(audit).attributes
+    ]
 
 
 def audit_markdown(audit: Path, report: Path) -> str:
@@ -25,11 +37,11 @@ def audit_markdown(audit: Path, report: Path) -> str:
     if document.stamp:
         lines += [f"Stamp of the release: {document.stamp}.", ""]
     lines += [*[f"- {reason}" for reason in document.reasons], ""]
-    lines += [*_table(_rows(document)), "", linkage_line(document), "", document.not_promised[0], "", f"Report: `{report}`"]
+    lines += [*_table(audit_rows(audit)), "", _linkage_line(document), "", document.not_promised[0], "", f"Report: `{report}`"]
     return "\n".join(lines)
 
 
-def linkage_line(document: Audit) -> str:
+def _linkage_line(document: Audit) -> str:
     """How often a release is traced to its original, and how well several records of one person reveal an attribute."""
     from pass_core.auditing.analyses.linkage import Linkage  # heavy: only where an audit is shown
 
@@ -46,22 +58,6 @@ def linkage_line(document: Audit) -> str:
                 f"{largest.accuracy.value:.1%} (guess {bundle.guess:.1%})"
             )
     return "; ".join(parts) + "."
-
-
-def _rows(document: Audit) -> list[dict[str, str]]:
-    return [
-        {
-            "attribute": row.name,
-            "role": row.role,
-            "no protection": f"{row.unprotected.value:.1%}",
-            "protected": f"{row.protected.value:.1%}",
-            "guess": f"{row.guess:.1%}",
-            "NAG": f"{row.nag.value:.1%} ({100 * row.nag.low:.1f}–{row.nag.high:.1%})",
-            "exact": "–" if row.exact is None else f"{row.exact.rule.value:.1%} … {row.exact.plug_in:.1%}",
-            "verdict": row.verdict or "–",
-        }
-        for row in document.attributes
-    ]
 
 
 def _table(rows: list[dict[str, str]]) -> list[str]:

@@ -22,7 +22,7 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
-from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import ConfigError
 from tasks.config_types import entry_value, value_of
@@ -169,9 +169,7 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
     """The type of the whole file, given the names of its sections; `raw` is completed in place."""
     train = value_of("pass_core.training.loop", "TrainConfig", imported=imported)
     if not raw.get("dataset"):
-        problems.append(
-            "dataset: expected at least one data set's section, found none; write it with `pass-pipeline init SOURCE`"
-        )
+        problems.append("dataset: expected at least one data set's section, found none; run `pass-pipeline init SOURCE`")
     methods = raw.get("methods", Config.__dataclass_fields__["methods"].default)
     if isinstance(methods, (list, tuple)) and isinstance(raw.get("method") or {}, dict):
         raw["method"] = {**dict.fromkeys(map(str, methods)), **(raw.get("method") or {})}
@@ -183,26 +181,20 @@ def _params_model(raw: dict[str, Any], problems: list[str], imported: bool) -> t
             problems.append(f"audit.attacks: expected a table with at least one of {', '.join(known)}, found none")
         attacks = _named_sections(raw["audit"], "attacks", pass_core.attacks, problems, imported=imported, parent="audit.")
         _complete_limits(raw["audit"].get("thresholds"))
-        audit = create_model(
-            "audit",
-            __config__=STRICT,
-            attacks=(attacks, ...),
-            depth=(Depth, Depth()),
-            thresholds=(Thresholds, Thresholds()),
-            valid_days=(int, AuditConfig.__dataclass_fields__["valid_days"].default),
-        )
-    types: dict[str, Any] = {
-        "train": (train, train()),
-        "audit": (audit, ...),
-        "dataset": (_named_sections(raw, "dataset", tasks.datasets, problems, imported=imported), ...),
-        "extractor": (_named_sections(raw, "extractor", tasks.extractors, problems, imported=imported), ...),
-        "method": (_named_sections(raw, "method", pass_core.methods, problems, imported=imported), ...),
-    }
+        audit = _model("audit", AuditConfig, {"attacks": (attacks, ...)})
+    types: dict[str, Any] = {"train": (train, train()), "audit": (audit, ...)}
+    for key, package in {"dataset": tasks.datasets, "extractor": tasks.extractors, "method": pass_core.methods}.items():
+        types[key] = (_named_sections(raw, key, package, problems, imported=imported), ...)
+    return _model("params", Config, types)
+
+
+def _model(name: str, config_type: type[Any], types: Mapping[str, Any]) -> type[BaseModel]:
+    """A strict model with the fields of a dataclass, some with another type and default."""
     fields: dict[str, Any] = {}
-    for part in dataclasses.fields(Config):
+    for part in dataclasses.fields(config_type):
         default = part.default if part.default_factory is dataclasses.MISSING else part.default_factory()
         fields[part.name] = types.get(part.name, (part.type, default))
-    return create_model("params", __config__=STRICT, **fields)
+    return create_model(name, __config__=STRICT, **fields)
 
 
 def _named_sections(
@@ -303,14 +295,11 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
 
 def _keys(model: Any, path: tuple[Any, ...]) -> list[str]:
     """The keys allowed at a path of nested models and dataclasses."""
-    for part in path:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            model = model.model_fields[part].annotation
-        else:
-            model = next(f.type for f in dataclasses.fields(model) if f.name == part)
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return list(model.model_fields)
-    return [f.name for f in dataclasses.fields(model)]
+    if hasattr(model, "model_fields"):
+        types = {name: field.annotation for name, field in model.model_fields.items()}
+    else:
+        types = {field.name: field.type for field in dataclasses.fields(model)}
+    return _keys(types[path[0]], path[1:]) if path else list(types)
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

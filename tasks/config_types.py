@@ -22,6 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pass_core import discovery
 from pass_core.auditing.thresholds import Limit
+from pass_core.errors import ConfigError
 
 FIRST_PARTY = ("pass_core", "tasks")
 REQUIRED = "required"
@@ -70,20 +71,37 @@ def value_of(module: str, name: str, *, imported: bool = False) -> Any:
 def settings_of(config_type: type[Any]) -> list[Setting]:
     """The settings of a config class with what they mean: the comment beside a field, or a limit's reason."""
     meanings: dict[str, str] = {}
-    ranges: dict[str, str] = {}
     for parent in reversed(config_type.__mro__):
         if dataclasses.is_dataclass(parent):
             meanings |= _source(parent.__module__).comments(parent.__name__)
-            ranges |= _source(parent.__module__).ranges(parent.__name__)
-    settings = []
+    defaults: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        default = REQUIRED if default is dataclasses.MISSING else default
+        defaults[field.name] = REQUIRED if default is dataclasses.MISSING else default
+    settings = []
+    for field in dataclasses.fields(config_type):
+        default = defaults[field.name]
         section = (field.type.__doc__ or "").partition("\n")[0] if dataclasses.is_dataclass(field.type) else ""
         meaning = meanings.get(field.name) or getattr(default, "reason", "") or section
-        kind = type_text(field.type) + (f", {ranges[field.name]}" if field.name in ranges else "")
+        kind = ", ".join(filter(None, (type_text(field.type), _allowed(config_type, field.name, defaults))))
         settings.append(Setting(field.name, kind, getattr(default, "value", default), meaning))
     return settings
+
+
+def _allowed(config_type: type[Any], name: str, defaults: Mapping[str, Any]) -> str:
+    """The values that a class's own check allows, in the words of its message about a wrong one."""
+    wrongs: dict[type, list[Any]] = {Limit: [Limit(10**9, "wrong")], tuple: [(-1,), ("twice", "twice")], str: ["?"], bool: [True]}
+    for wrong in wrongs.get(type(defaults[name]), (10**9, -1)):
+        config = object.__new__(config_type)
+        for field, default in defaults.items():
+            object.__setattr__(config, field, (field,) if default is REQUIRED else default)
+        object.__setattr__(config, name, wrong)
+        try:
+            config.__post_init__()
+        except (ConfigError, AttributeError, TypeError) as error:  # the last two: this check needs another type
+            if found := re.match(rf"{name}: expected (?!one of )([^,;]+)", str(error)):
+                return found[1]
+    return ""
 
 
 def type_text(kind: Any) -> str:
@@ -133,9 +151,10 @@ class _Source(dict[str, Any]):
         return self[name]
 
     def entry_value(self, variable: str, attribute: str) -> Any:
-        """An attribute of the class of `variable = Class()`; True for a method."""
+        """An attribute of `variable = Class(...)`: the keyword of that name, or the class's own; True for a method."""
         made: Any = self._nodes[variable]
-        return self.attribute(made.value.func.id, attribute)
+        given = next((keyword.value for keyword in made.value.keywords if keyword.arg == attribute), None)
+        return self._evaluate(given) if given else self.attribute(made.value.func.id, attribute)
 
     def comments(self, name: str) -> dict[str, str]:
         """Field -> the comment at its end, or above it."""
@@ -148,21 +167,6 @@ class _Source(dict[str, Any]):
                 found |= {field.target.id: comment.strip()} if comment else {}
         return found
 
-    def ranges(self, name: str) -> dict[str, str]:
-        """Field -> the values that the class's own check allows, in the words of its message."""
-        found: dict[str, str] = {}
-        for part in ast.walk(self._nodes[name]):
-            if isinstance(part, (ast.For, ast.Raise)):
-                looped = re.findall(r"'(\w+)'", ast.unparse(part.iter)) if isinstance(part, ast.For) else []
-                for field, allowed in re.findall(r"""['"]{?(\w+)}?: expected ([^,{'"]+)(?=[,'"])""", ast.unparse(part)):
-                    found |= dict.fromkeys(looped if field == "name" else [field], allowed.strip())
-            elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "check_range":
-                limits = {str(limit.arg).replace("_", " "): ast.unparse(limit.value) for limit in part.keywords}
-                both = "between {at least} and {at most}" if {"at least", "at most"} <= limits.keys() else ""
-                allowed = both.format(**limits) or " and ".join(f"{word} {limit}" for word, limit in limits.items())
-                found |= {str(field.value): allowed for field in part.args[1:] if isinstance(field, ast.Constant)}
-        return found
-
     def attribute(self, name: str, attribute: str) -> Any:
         """A class attribute, its own or inherited; True for a method."""
         node: Any = self._nodes[name]
@@ -172,12 +176,15 @@ class _Source(dict[str, Any]):
             if isinstance(member, ast.FunctionDef) and member.name == attribute:
                 return True
             if isinstance(member, (ast.Assign, ast.AnnAssign)) and attribute in _defined(member) and member.value:
-                return eval(compile(ast.Expression(member.value), "<settings>", "eval"), self)  # noqa: S307 (our own source)
+                return self._evaluate(member.value)
         for base in node.bases:
             parent: Any = base.value if isinstance(base, ast.Subscript) else base
             with contextlib.suppress(LookupError, AttributeError):
                 return self.attribute(parent.id, attribute)
         raise LookupError(attribute)
+
+    def _evaluate(self, expression: ast.expr) -> Any:
+        return eval(compile(ast.Expression(expression), "<settings>", "eval"), self)  # noqa: S307 (our own source)
 
 
 def _defined(node: ast.stmt) -> list[str]:

@@ -15,7 +15,11 @@ import tasks.extractors
 from pass_core import discovery
 from pass_core.errors import ConfigError, PassError
 from tasks.config import Config, nearest, override, parse, parse_overrides, read_params
-from tasks.config_types import declares, entry_value, value_of
+from tasks.config_types import declares, entry_value
+from tasks.production.draw_key import find_key
+from tasks.production.options import ProtectOptions
+from tasks.running.layout import Layout, layout_at
+from tasks.running.step_io import RunKey
 
 if TYPE_CHECKING:
     from tasks.lakes.open import OpenLake
@@ -52,53 +56,38 @@ def check_run(
             )
         elif "ingest" in steps:
             pool = config.pool.donors if "sample_pool" in steps else None
-            versioned = engine == "dvc"
-            raw = _raw_folder(name, root or project / "data" / ("" if versioned else "runs/default"), versioned)
+            folder = root or project / "data" / ("" if engine == "dvc" else "runs/default")
+            raw = layout_at(folder, raw_data_from_environment=engine != "dvc").artefact("raw", RunKey(name))
             problems += _check_data(f"dataset.{name}", section, raw, pool)
         if "extract" in steps and section.extractor in discovery.available(tasks.extractors):
             problems += _check_extractor(f"dataset.{name}", section, config.extractor)
     return problems
 
 
-def check_protect(
-    params: Path,
-    settings: Iterable[str] = (),
-    *,
-    source: str,
-    target: str,
-    dataset: str,
-    method: str,
-    models: Path,
-    key_file: Path | None = None,
-    key: bool = True,
-) -> list[str]:
-    """All problems of protecting a lake; without `key`, a secret store holds the draw key."""
-    config, problems = _read(params, settings, [dataset], [method])
-    if any(setting.startswith("seed=") for setting in settings):
+def check_protect(options: ProtectOptions) -> list[str]:
+    """All problems of protecting a lake that can be found before it starts."""
+    source, target, dataset = options.source, options.target, options.dataset
+    config, problems = _read(Path(options.params), options.settings, [dataset], [options.method])
+    if any(setting.startswith("seed=") for setting in options.settings):
         problems.append("seed: expected none in production, where draws use the secret key and a seed can be guessed; remove it")
-    if key:
+    if not options.key_block:
         try:
-            value_of("tasks.production.draw_key", "find_key")(key_file, os.environ)
+            find_key(Path(options.key_file) if options.key_file else None, os.environ)
         except PassError as error:
             problems.append(str(error))
     if "://" not in source + target:
         here, there = Path(source).resolve(), Path(target).resolve()
         if here == there or here in there.parents or there in here.parents:
-            problems.append(
-                f"{target}: expected a target outside of the source {source}, found one inside; choose another folder"
-            )
+            problems.append(f"{target}: expected a target outside the source {source}, found one inside; choose another folder")
     if config is None:
         return problems
     section: Any = config.dataset[dataset]
     if not hasattr(section, "record_id"):
         return [*problems, f"dataset.{dataset}.reader: expected lake, found {section.reader or dataset}; name the lake's section"]
-    run_key = value_of("tasks.running.step_io", "RunKey")(dataset, method)
-    layout = value_of("tasks.running.layout", "layout_at")(models, raw_data_from_environment=False)
-    for artefact in ("model", "pool"):
-        path = layout.artefact(artefact, run_key)
+    for path in (Layout(Path(options.models)).artefact(artefact, options.key) for artefact in ("model", "pool")):
         if not path.exists():
             problems.append(
-                f"{path}: expected a trained model with its pool, found none; run the pipeline first, or give --models"
+                f"{path}: expected a trained model and its pool, found none; run the pipeline first, or give --models"
             )
     # A lake to be protected needs no labels.
     roles = {"private": (), "useful": (), "general": (), "kept": ()}
@@ -121,13 +110,6 @@ def _read(
             problems.append(str(error))
     config, found = parse(raw, datasets=datasets, methods=methods)
     return config, problems + found
-
-
-def _raw_folder(name: str, root: Path, versioned: bool) -> Path:
-    """Where a data set's raw files are, as the engines look for them."""
-    layout = value_of("tasks.running.layout", "layout_at")(root, raw_data_from_environment=not versioned)
-    raw: Path = layout.artefact("raw", value_of("tasks.running.step_io", "RunKey")(name))
-    return raw
 
 
 def _check_data(path: str, section: Any, raw: Path, donors: int | None) -> Iterator[str]:
@@ -161,21 +143,18 @@ def _check_lake(
 
     try:
         lake = open_lake(source, section)
-        missing = list(_missing_columns(path, lake, dataclasses.asdict(section) | dict(ignored or {})))
+        missing = list(_missing_columns(path, lake.table.schema.names, dataclasses.asdict(section) | dict(ignored or {})))
         yield from missing
         training = _training_rows(lake, section) if donors and not missing else None
     except PassError as error:
         yield f"{path}.source: {error}"
         return
     if donors and training is not None and donors > training:
-        yield (
-            f"pool.donors: expected at most the {training} training records of {path}, found {donors}; lower it, or set it to "
-            "null for half of them"
-        )
+        records = f"the {training} training records of {path}"
+        yield f"pool.donors: expected at most {records}, found {donors}; lower it, or set it to null for half of them"
 
 
-def _missing_columns(path: str, lake: "OpenLake", section: Mapping[str, Any]) -> Iterator[str]:
-    names = lake.table.schema.names
+def _missing_columns(path: str, names: list[str], section: Mapping[str, Any]) -> Iterator[str]:
     for setting in ("record_id", "payload", "person", "block", "split", "private", "useful", "general", "kept", "pass_through"):
         found = section[setting]
         for column in [found] if isinstance(found, str) else found or ():

@@ -10,90 +10,53 @@ from tasks.steps import audit, extract, generate, ingest, report, sample_pool, s
 # `sections` are what DVC watches; a test checks that a step reads no other.
 _TABLE = (
     Step(
-        name="generate",
+        name="generate", per_method=False, inputs=(), outputs=("raw",), sections=("seed", "dataset.{dataset}"),
         run=lambda c, io: generate.generate(c.dataset[io.key.dataset], io),
-        sections=("seed", "dataset.{dataset}"),
-        inputs=(),
-        outputs=("raw",),
-        per_method=False,
     ),
     Step(
-        name="ingest",
+        name="ingest", per_method=False, inputs=("raw",), outputs=("records",), sections=("dataset.{dataset}",),
         run=lambda c, io: ingest.ingest(c.dataset[io.key.dataset], io),
-        sections=("dataset.{dataset}",),
-        inputs=("raw",),
-        outputs=("records",),
-        per_method=False,
     ),
     Step(
-        name="validate",
+        name="validate", per_method=False, inputs=("records",), outputs=("validation",), sections=("dataset.{dataset}",),
         run=lambda c, io: validate.validate(c.dataset[io.key.dataset], io),
-        sections=("dataset.{dataset}",),
-        inputs=("records",),
-        outputs=("validation",),
-        per_method=False,
     ),
     Step(
-        name="extract",
-        run=lambda c, io: extract.extract(c.dataset[io.key.dataset], c.extractor, c.compute.device, c.compute.threads, io),
+        name="extract", per_method=False, inputs=("records", "validation"), outputs=("features",),
         sections=("compute", "dataset.{dataset}", "extractor"),
-        inputs=("records", "validation"),
-        outputs=("features",),
-        per_method=False,
+        run=lambda c, io: extract.extract(c.dataset[io.key.dataset], c.extractor, c.compute.device, c.compute.threads, io),
     ),
     Step(
-        name="sample_pool",
-        run=lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, c.train.share, io),
+        name="sample_pool", per_method=False, inputs=("records", "features"), outputs=("pool",),
         sections=("seed", "dataset.{dataset}", "pool.donors", "pool.target", "pool.stratify", "pool.only", "train.share"),
-        inputs=("records", "features"),
-        outputs=("pool",),
-        per_method=False,
+        run=lambda c, io: sample_pool.sample_pool(c.dataset[io.key.dataset], c.pool, c.train.share, io),
     ),
     Step(
-        name="train",
-        run=lambda c, io: train.train(
-            train.Fitting(
-                dataset=c.dataset[io.key.dataset],
-                training=c.train,
-                config=c.method[str(io.key.method)],
-                forbid=c.pool.forbid,
-                device=c.compute.device,
-                processes=c.compute.processes,
-                io=io,
-            )
-        ),
+        name="train", per_method=True, inputs=("features", "pool"), outputs=("model", "trained_on", "curves"),
         sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}", "pool.forbid"),
-        inputs=("features", "pool"),
-        outputs=("model", "trained_on", "curves"),
-        per_method=True,
+        run=lambda c, io: train.train(train.Fitting(
+            io=io, dataset=c.dataset[io.key.dataset], training=c.train, config=c.method[str(io.key.method)],
+            forbid=c.pool.forbid, device=c.compute.device, processes=c.compute.processes,
+        )),
     ),
     Step(
-        name="substitute",
+        name="substitute", per_method=True, inputs=("features", "pool", "model"), outputs=("protected", "linkage"),
+        sections=("seed", "compute", "dataset.{dataset}", "release", "pool.forbid"),
         run=lambda c, io: substitute.substitute(
             c.dataset[io.key.dataset], c.release.get(io.key.dataset, ()), c.pool.forbid, c.compute.device, io
         ),
-        sections=("seed", "compute", "dataset.{dataset}", "release", "pool.forbid"),
-        inputs=("features", "pool", "model"),
-        outputs=("protected", "linkage"),
-        per_method=True,
     ),
     Step(
-        name="audit",
-        run=lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
-        sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
-        inputs=("features", "pool", "model", "trained_on", "protected", "linkage"),
+        name="audit", per_method=True, inputs=("features", "pool", "model", "trained_on", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table", "bundle_table"),
-        per_method=True,
+        sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
+        run=lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
     ),
     Step(
-        name="report",
+        name="report", per_method=True, inputs=("audit", "curves", "model"), outputs=("report",), sections=(),
         run=lambda _, io: report.report(io),
-        sections=(),
-        inputs=("audit", "curves", "model"),
-        outputs=("report",),
-        per_method=True,
     ),
-)
+)  # fmt: skip
 
 STEPS = {step.name: step for step in _TABLE}
 

@@ -16,15 +16,13 @@ from pass_core.errors import EXIT_FAILED_AUDIT, ConfigError, DataError
 
 NEVER = "never"
 # What to try when a check fails, and with which method: any, one by name, or (not) transport. docs/methods.md has the reasons.
+MORE_DONORS = "--set pool.donors=4096: offers more donors of every class, if there are as many training records"
 ADVICE = {
     "private_nag_at_most": (
         ("not transport", "--method transport_substitution: hides the private attributes as well as the donors allow"),
         ("pass_substitution", "--set train.epochs=40: trains for longer"),
         ("pass_substitution", "--set method.pass_substitution.preset=improved: also learns from transport"),
-        (
-            "transport_substitution",
-            "--set pool.donors=4096: offers more donors of every class, if there are as many training records",
-        ),
+        ("transport_substitution", MORE_DONORS),
         ("any", "--set release.{dataset}=[]: publishes no column beside the payload, if a reason names a column"),
     ),
     "information_excess_at_most": (
@@ -33,7 +31,7 @@ ADVICE = {
         ("pass_substitution", "--set method.pass_substitution.joint_private=true: also hides combinations of private attributes"),
     ),
     "useful_nag_at_least": (
-        ("any", "--set pool.donors=4096: offers more donors of every class, if there are as many training records"),
+        ("any", MORE_DONORS),
         ("not transport", "--set train.epochs=40: trains for longer"),
         ("transport_substitution", "--set method.transport_substitution.epsilon=0.01: keeps more of each record"),
     ),
@@ -56,9 +54,8 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder for audit.json a
 @taking(ONE_RELEASE, RUN)
 def release(fail_on: FailOn = None, **given: Any) -> None:
     """Audit a release of this pipeline."""
-    judged, dataset, method = judged_checks(fail_on), given["dataset"], given["method"]
-    root = run_steps("audit", "report", **given)
-    _finish(_publish(root, dataset, method), f"{dataset}/{method}", judged, advise=True)
+    judged, names = judged_checks(fail_on), (given["dataset"], given["method"])
+    _finish(_publish(run_steps("audit", "report", **given), *names), "/".join(names), judged, advise=True)
 
 
 @audit_app.command()
@@ -164,10 +161,12 @@ def judged_checks(fail_on: str | None) -> frozenset[str] | None:
     """The checks that decide the exit code; None: all."""
     if fail_on is None:
         return None
+    from pass_core.auditing.analyses.base import every_analysis
     from pass_core.auditing.thresholds import Thresholds
     from tasks.audits.unlabelled import CHECKS
 
     allowed = [field.name for field in dataclasses.fields(Thresholds) if field.name != "significance"] + list(CHECKS)
+    allowed += [name for analysis in every_analysis() for name in analysis.demands if name not in allowed]
     names = [name.strip() for name in fail_on.split(",") if name.strip()]
     unknown = [name for name in names if name not in allowed]
     if names == [NEVER]:
@@ -179,8 +178,8 @@ def judged_checks(fail_on: str | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def show_audit(folder: Path, title: str, *, advise: bool = False) -> None:
-    """Prints verdict, a row per attribute, the reasons of a failure and, if wanted, what to try next."""
+def show_audit(folder: Path, title: str, *, advise: bool = False) -> set[str]:
+    """Prints verdict, a row per attribute, the reasons of a failure and, if wanted, what to try next; the checks that failed."""
     from flows.summary import audit_rows
     from tasks.storage.files import read_json
 
@@ -205,19 +204,22 @@ def show_audit(folder: Path, title: str, *, advise: bool = False) -> None:
         show(f"  {reason}")
     if any(row["exact"] for row in document["attributes"]):
         show("exact: NAG of the best possible attacker: rule learnt on train … plug-in on test (biased upwards)")
-    if advise:
-        for line in next_steps(document):
-            show(line)
+    for line in next_steps(document) if advise else ():
+        show(line)
+    return {check["name"] for check in document["checks"] if not check["passed"]}
 
 
 def next_steps(document: Mapping[str, Any]) -> list[str]:
     """Lines about what to try after a failed audit: settings that help against the checks that failed."""
+    from pass_core.auditing.thresholds import Thresholds
+
     failed = dict.fromkeys(check["name"] for check in document["checks"] if not check["passed"])
     applies = {"any", document["method"]} | (set() if document["method"] == "transport_substitution" else {"not transport"})
     lines = ["", "What to try next, as options of pass-pipeline run (docs/methods.md, docs/audit.md):"] if failed else []
+    limits = {field.name for field in dataclasses.fields(Thresholds)}
     for name in failed:
-        unknown = (("any", f"pass-pipeline config explain audit.thresholds.{name} describes this check"),)
-        advice = [line for method, line in ADVICE.get(name, unknown) if method in applies]
+        where = f"pass-pipeline config explain audit.thresholds.{name}" if name in limits else "the report"
+        advice = [line for method, line in ADVICE.get(name, (("any", f"{where} describes this check"),)) if method in applies]
         lines += [f"  {name} failed:", *[f"    {line.format(dataset=document['dataset'])}" for line in advice]]
     return lines
 
@@ -239,11 +241,8 @@ def _write(document: dict[str, Any], folder: Path, started: float, judged: froze
 
 def _finish(report_path: Path, title: str, judged: frozenset[str] | None, *, advise: bool = False) -> None:
     """Prints the audit beside a report, and ends with code 3 when a check failed that counts."""
-    from tasks.storage.files import read_json
-
-    show_audit(report_path.parent, title, advise=advise)
+    failed = show_audit(report_path.parent, title, advise=advise)
     show(f"Report: {report_path}")
-    failed = {check["name"] for check in read_json(report_path.parent / "audit.json")["checks"] if not check["passed"]}
     if failed if judged is None else failed & judged:
         raise typer.Exit(EXIT_FAILED_AUDIT)
 

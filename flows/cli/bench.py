@@ -11,7 +11,6 @@ from flows.cli.options import PARAMS, Params, Quiet, Settings, read_config
 from pass_core.errors import StageFailed
 
 if TYPE_CHECKING:
-    from tasks.paper_tables.definition import Table
     from tasks.paper_tables.plan import Plan
 
 
@@ -49,11 +48,10 @@ def bench(
     project = params.resolve().parent
     with reporter(quiet) as progress:
         plans: list[Plan] = []
-        for dataset, group in _by_dataset(chosen).items():
-            named = tuple(
-                sorted({name for table in group.values() for row in table.rows for name in table.roles_of(row).names()})
-            )
-            features = prepare_features(dataset, named, config, root=root, project=project, progress=progress)
+        for dataset in dict.fromkeys(table.the_setup().dataset for table in chosen.values()):
+            group = {name: table for name, table in chosen.items() if table.the_setup().dataset == dataset}
+            named = {name for table in group.values() for row in table.rows for name in table.roles_of(row).names()}
+            features = prepare_features(dataset, tuple(sorted(named)), config, root=root, project=project, progress=progress)
             plans += [
                 make_plan(name, table, "quick" if quick else "full", features, first_seed=config.seed, seeds=seeds)
                 for name, table in group.items()
@@ -68,10 +66,3 @@ def bench(
             show(path)
         if all(row.problem for row in filled.rows):
             raise StageFailed(f"table {plan.name}: no row could be computed: {filled.rows[0].problem}")
-
-
-def _by_dataset(tables: "dict[str, Table]") -> "dict[str, dict[str, Table]]":
-    groups: dict[str, dict[str, Table]] = {}
-    for name, table in tables.items():
-        groups.setdefault(table.the_setup().dataset, {})[name] = table
-    return groups

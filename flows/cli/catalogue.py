@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.console import out, show, show_json
-from flows.cli.options import PARAMS, AsJson, Params, complete_dataset
+from flows.cli.options import PARAMS, AsJson, Params, complete_dataset, read_config
 
 datasets_app = typer.Typer(invoke_without_command=True, help="List data sets, or put raw data under DVC.")
 
@@ -28,11 +28,10 @@ def add_dataset(
 ) -> None:
     """Put raw data under DVC, in data/raw/NAME."""
     from flows.raw_data import add_raw_data
-    from tasks.config import load_config
     from tasks.running.progress import configure_logging
 
     configure_logging()
-    pointer = add_raw_data(params.resolve().parent, load_config(params), name, source, push)
+    pointer = add_raw_data(params.resolve().parent, read_config(params, None), name, source, push)
     show(f"{pointer}: under DVC, {'pushed with the rest' if push else 'never pushed'}.")
     show(f"Next: git add {pointer}; add {name} to `datasets` in params.yaml; dvc repro")
 

@@ -1,4 +1,4 @@
-"""The commands `config show` and `config explain`, and how the command line ends when the preflight finds problems."""
+"""The commands `config show` and `config explain`."""
 
 import dataclasses
 import importlib
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.console import stop_at
 from flows.cli.options import PARAMS, AsJson, Params, Settings
+from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tasks.config import Config
     from tasks.config_types import Setting
 
 config_app = typer.Typer(no_args_is_help=True, help="Show or explain the configuration.")
-EXIT_ERROR = 2
 # Sections whose parts are entries of a package.
 NAMED = {
     "dataset": "tasks.datasets",
@@ -23,14 +23,6 @@ NAMED = {
     "method": "pass_core.methods",
     "audit.attacks": "pass_core.attacks",
 }
-
-
-def stop_at(problems: list[str]) -> None:
-    """Prints one line per problem and ends the command, unless there is none."""
-    for problem in problems:
-        typer.echo(f"error: {problem}", err=True)
-    if problems:
-        raise typer.Exit(EXIT_ERROR)
 
 
 @config_app.command()
@@ -41,18 +33,19 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print every value in effect and where it comes from."""
-    from pass_core.errors import ConfigError
     from tasks.config import parse, parse_overrides, read_params
 
     overrides = parse_overrides(settings or [])
-    config, problems = parse(read_params(params, overrides))
+    given = read_params(params, overrides)
+    config, problems = parse(given)
     stop_at(problems)
-    assert config is not None  # noqa: S101 (there was no problem)
-    values = {
-        path: {"value": value, "origin": origin}
-        for path, value, origin in _origins(config, read_params(params), overrides)
-        if not section or f"{path}.".startswith(f"{section}.")
-    }
+    values = {}
+    for path, value in _leaves(config, ()):
+        dotted = ".".join(path)
+        if f"{dotted}.".startswith(f"{section}." if section else ""):
+            overridden = any(f"{dotted}.".startswith(f"{one}.") or one.startswith(f"{dotted}.") for one in overrides)
+            origin = ("--set" if overridden else "file") if _holds(given, path) else "default"
+            values[dotted] = {"value": value, "origin": origin}
     if not values:
         raise ConfigError(
             f"{section}: expected a section or setting, found none of that name; see `pass-pipeline config explain`"
@@ -61,8 +54,8 @@ def show(
         typer.echo(json.dumps(values, indent=2))
         return
     width = max(map(len, values))
-    for path, found in values.items():
-        typer.echo(f"{path:{width}}  {json.dumps(found['value'], ensure_ascii=False):24}  {found['origin']}")
+    for dotted, found in values.items():
+        typer.echo(f"{dotted:{width}}  {json.dumps(found['value'], ensure_ascii=False):24}  {found['origin']}")
 
 
 @config_app.command()
@@ -89,7 +82,6 @@ def explained(path: str) -> "list[Setting]":
         ConfigError: there is no such section or setting.
     """
     from pass_core import discovery
-    from pass_core.errors import ConfigError
     from tasks.config import Config, nearest
     from tasks.config_types import Setting, entry_value, settings_of, value_of
 
@@ -97,39 +89,25 @@ def explained(path: str) -> "list[Setting]":
     parts, settings = path.split(".") if path else [], settings_of(Config)
     for depth, part in enumerate(parts):
         parent, here = ".".join(parts[:depth]), ".".join(parts[: depth + 1])
-        known = [setting.name for setting in settings]
+        known = {setting.name: setting for setting in settings}
         if parent == "dataset" and part not in known:
             part = "lake"  # noqa: PLW2901 (a section of one's own name)
         if part not in known:
             raise ConfigError(f"{here}: unknown{nearest(part, known)}: expected one of {', '.join(known)}")
-        found = settings[known.index(part)]
-        if parent in NAMED:
-            kind = entry_value(importlib.import_module(NAMED[parent]), part, "config_type")
-        elif here in NAMED:
+        if here in NAMED:
             package = importlib.import_module(NAMED[here])
             names = discovery.available(package)
             settings = [Setting(name, "section", None, entry_value(package, name, "summary")) for name in names]
-            continue
-        elif found.type != "section":
-            settings = [found]
-            continue
+        elif parent not in NAMED and known[part].type != "section":
+            settings = [known[part]]
         else:
-            kind = value_of("pass_core.training.loop", "TrainConfig") if part == "train" else kind.__dataclass_fields__[part].type
-        settings = settings_of(kind)
+            if parent in NAMED:
+                kind = entry_value(importlib.import_module(NAMED[parent]), part, "config_type")
+            else:
+                train = part == "train"
+                kind = value_of("pass_core.training.loop", "TrainConfig") if train else kind.__dataclass_fields__[part].type
+            settings = settings_of(kind)
     return settings
-
-
-def _origins(config: "Config", file: Mapping[str, Any], overrides: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
-    """Every value of a config with its path and where it comes from: default, file or --set."""
-    from tasks.config import override
-
-    replaced: dict[str, Any] = {}
-    for dotted, text in overrides.items():
-        override(replaced, dotted, text)
-    for path, value in _leaves(config, ()):
-        prefixes = {".".join(path[:length]) for length in range(1, len(path) + 1)}
-        origin, values = ("--set", replaced) if prefixes & overrides.keys() else ("file", file)
-        yield ".".join(path), value, origin if _holds(values, path) else "default"
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -148,7 +126,9 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 def _holds(section: Any, path: tuple[str, ...]) -> bool:
     """Whether raw parameters set the value at a path, or a value that contains it."""
     for name in path:
-        if not isinstance(section, Mapping) or name not in section:
-            return section is not None and not isinstance(section, Mapping)
+        if not isinstance(section, Mapping):
+            return section is not None
+        if name not in section:
+            return False
         section = section[name]
     return True

@@ -35,18 +35,19 @@ def examine(params: Path) -> list[dict[str, Any]]:
     from flows.engines import DvcEngine
     from pass_core.devices import resolve_device
     from tasks.payloads.torch_repair import repair
+    from tasks.running.provenance import LIBRARIES, git_commit
 
     project = params.resolve().parent
     checks: dict[str, Callable[[], str]] = {
         "python": lambda: sys.version.split()[0],
-        "packages": _packages,
+        "packages": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES),
         "torch device": lambda: f"{resolve_device('auto')}, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "torchvision and torchaudio": lambda: ", ".join(f"{name} {state}" for name, state in repair().items()),
         "params.yaml": lambda: _parameters(params),
         "data root is writable": lambda: _writable(DvcEngine(project).root),
         "MLflow store is writable": lambda: _mlflow_store(params, project),
         "temporary folder is writable": lambda: _writable(Path(tempfile.gettempdir())),
-        "git and DVC": lambda: _versioned(project),
+        "git and DVC": lambda: _versioned(project, git_commit()),
     }
     findings: list[dict[str, Any]] = []
     for name, check in checks.items():
@@ -62,12 +63,6 @@ def _parameters(params: Path) -> str:
     return f"{len(config.datasets)} data set(s), {len(config.methods)} method(s)"
 
 
-def _packages() -> str:
-    from tasks.running.provenance import LIBRARIES
-
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
-
-
 def _writable(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder):
@@ -80,9 +75,7 @@ def _mlflow_store(params: Path, project: Path) -> str:
     return _writable(project / read_config(params, None).tracking.store)
 
 
-def _versioned(project: Path) -> str:
-    from tasks.running.provenance import git_commit
-
+def _versioned(project: Path, commit: str | None) -> str:
     if not (project / ".dvc").is_dir():
         raise OSError(f"{project} has no .dvc folder: use a git clone, or --engine in-process")
-    return f"commit {(git_commit() or 'none: use a git clone, or --engine in-process')[:12]}"
+    return f"commit {commit[:12]}" if commit else "commit none: use a git clone, or --engine in-process"

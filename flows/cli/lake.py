@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli.config import stop_at
-from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, taking
+from flows.cli.console import stop_at
+from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, read_config, taking
+from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tasks.production.options import ProtectOptions
-    from tasks.production.plan import Plan
-    from tasks.production.versions import Target as OpenTarget
 
 lake_app = typer.Typer(no_args_is_help=True, help="Protect whole lakes: plan, publish, schedule, inspect, roll back.")
 key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or print its id.")
@@ -48,6 +47,7 @@ RUNNING: Options = {
     "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
 }  # fmt: skip
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
+PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}
 DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
 
 
@@ -57,23 +57,28 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
     """Print which partitions would be protected, and why."""
     from tasks.production.run import plan_of
 
-    _show_plan(plan_of(_options(source, target, dataset, given)), as_json)
+    found = plan_of(_options(source, target, dataset, given))
+    if as_json:
+        work = {planned.partition.name: planned.reason for planned in found.work}
+        typer.echo(json.dumps({"work": work, "unchanged": len(found.unchanged), "missing": list(found.missing)}))
+        return
+    for planned in found.work:
+        typer.echo(f"{planned.partition.name}: {planned.reason}")
+    for name in found.missing:
+        typer.echo(f"{name}: missing from the source")
+    typer.echo(f"{len(found.work)} to do, {len(found.unchanged)} unchanged, {len(found.missing)} missing")
 
 
 @lake_app.command()
-@taking(PLACES, RUNNING, DECISIONS)
-def protect(
-    source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
-) -> None:
+@taking(PLACES, RUNNING, DECISIONS, PRINTED)
+def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect and audit what has changed, and publish a new version."""
     _run(_options(source, target, dataset, given), as_json, quiet)
 
 
 @lake_app.command()
-@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")})
-def backfill(
-    source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, quiet: Quiet = False, **given: Any
-) -> None:
+@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")}, PRINTED)
+def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect a range of partitions; repeat to retry what failed."""
     _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
 
@@ -89,32 +94,18 @@ def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "
 def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
     from tasks.preflight import check_protect
 
-    names = {name: getattr(options, name) for name in ("source", "target", "dataset", "method")}
-    key_file = Path(options.key_file) if options.key_file else None
-    stop_at(check_protect(Path(options.params), options.settings, **names, models=Path(options.models), key_file=key_file))
+    stop_at(check_protect(options))
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    from flows.prefect_setup import run_shown
+    from flows.protect import protect as flow
     from tasks.running.progress import configure_logging, reporter
 
     configure_logging(quiet)
-    from flows.protect import run_protect
-
     with reporter(quiet) as progress:
-        counts = run_protect(progress, options)
+        counts = run_shown(flow, progress, options=options)
     where = f"; published in {options.target}" if counts["partitions"] else ": nothing to do"
     text = f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}"
     typer.echo(json.dumps(counts) if as_json else text)
-
-
-def _show_plan(found: "Plan", as_json: bool) -> None:
-    if as_json:
-        work = {planned.partition.name: planned.reason for planned in found.work}
-        typer.echo(json.dumps({"work": work, "unchanged": len(found.unchanged), "missing": list(found.missing)}))
-        return
-    for planned in found.work:
-        typer.echo(f"{planned.partition.name}: {planned.reason}")
-    for name in found.missing:
-        typer.echo(f"{name}: missing from the source")
-    typer.echo(f"{len(found.work)} to do, {len(found.unchanged)} unchanged, {len(found.missing)} missing")
 
 
 @lake_app.command()
@@ -131,15 +122,13 @@ def serve(
     **given: Any,
 ) -> None:
     """Protect a lake every night and audit every week, until Ctrl-C."""
-    from pass_core.errors import ConfigError
-    from tasks.config import load_config, parse_overrides
     from tasks.production.run import plan_of
     from tasks.running.progress import configure_logging
 
     configure_logging()
     override = {"source": source, "target": target, "dataset": dataset}
     override |= {"protect": protect_cron, "audit": audit_cron, "timezone": timezone}
-    schedule = load_config(given["params"], parse_overrides(given["settings"] or [])).schedule
+    schedule = read_config(given["params"], given["settings"]).schedule
     schedule = dataclasses.replace(schedule, **{name: value for name, value in override.items() if value is not None})
     if not (schedule.source and schedule.target and schedule.dataset):
         raise ConfigError("serve: expected SOURCE, TARGET and --dataset, or the same in params.yaml's section `schedule`")
@@ -147,7 +136,7 @@ def serve(
     found = plan_of(options)  # reports what is wrong now, and not at night
     typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
     typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
-    from flows.serving import run_schedule
+    from flows.schedule import run_schedule
 
     run_schedule(options, schedule, port, typer.echo)
 
@@ -155,9 +144,9 @@ def serve(
 @lake_app.command()
 def status(target: Target, state: State = None, as_json: AsJson = False) -> None:
     """Print the live version, its audit and what is running."""
-    from tasks.production.history import status_of
+    from tasks.production.history import open_target, status_of
 
-    found = status_of(_open(target, state))
+    found = status_of(open_target(target, state))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -171,9 +160,9 @@ def status(target: Target, state: State = None, as_json: AsJson = False) -> None
 @lake_app.command()
 def versions(target: Target, state: State = None, as_json: AsJson = False) -> None:
     """List the versions that a rollback can restore, the newest first."""
-    from tasks.production.history import list_versions
+    from tasks.production.history import list_versions, open_target
 
-    found = list_versions(_open(target, state))
+    found = list_versions(open_target(target, state))
     typer.echo(json.dumps(found) if as_json else "\n".join(map(_version_text, found)))
 
 
@@ -184,19 +173,13 @@ def rollback(
     state: State = None,
 ) -> None:
     """Publish an earlier version again, as a new version."""
-    from tasks.production.history import list_versions, roll_back
+    from tasks.production.history import list_versions, open_target, roll_back
 
-    opened = _open(target, state)
+    opened = open_target(target, state)
     made = roll_back(opened, to)
     typer.echo(f"{target}: version {made.version} is live and repeats version {made.restores}.")
     if len({tuple(one["pools"]) for one in list_versions(opened)[:2]}) > 1:  # of the new live version and the one before
         typer.echo("It was made with another pool: if donors were withdrawn since, run `lake protect` to remove them again.")
-
-
-def _open(target: str, state: Path | None) -> "OpenTarget":
-    from tasks.production.history import open_target
-
-    return open_target(target, state)
 
 
 def _version_text(one: dict[str, Any]) -> str:
@@ -237,17 +220,17 @@ def withdraw_donors(
     state: State = None,
 ) -> None:
     """Remove donors and list the partitions that show them."""
-    from tasks.config import load_config
+    from tasks.production.history import open_target
     from tasks.production.manifest import Receipts
     from tasks.production.withdrawal import withdraw
     from tasks.running.layout import Layout
 
-    section = load_config(params).with_names((dataset,), ()).dataset[dataset]
+    section = read_config(params, None).with_names((dataset,), ()).dataset[dataset]
     gone = withdraw(Layout(models), Layout(to), dataset, section, ids, by="person" if person else "record")
     typer.echo(f"{len(gone.donors)} donor(s) withdrawn; the new pool and {len(gone.models)} model(s) are in {to}.")
     typer.echo(f"Next: audit them, then run `lake protect --models {to}`: it draws only the partitions below again.")
     for target in targets or []:
-        opened = _open(target, state)
+        opened = open_target(target, state)
         manifest = opened.current()
         for name in Receipts(opened.state / "receipts").showing(manifest, gone.pool, gone.donors) if manifest else []:
             typer.echo(f"{target}: {name}")

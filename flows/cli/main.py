@@ -3,7 +3,6 @@
 import signal
 import sys
 from difflib import get_close_matches
-from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -57,7 +56,8 @@ for name, group in {"audit": audit_app, "config": config_app, "datasets": datase
 
 def main() -> None:
     """The entry point: every error becomes one line and an exit code."""
-    signal.signal(signal.SIGTERM, _stop)
+    # SIGTERM ends by an exception, so that servers and stages are ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         code = app(prog_name="pass-pipeline", standalone_mode=False)
     except PassError as error:
@@ -88,12 +88,3 @@ def _end(message: str, code: int) -> NoReturn:
     if message:  # none where the help was printed instead
         typer.echo(f"error: {message}", err=True)
     sys.exit(code)
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    """Ends by an exception, so that servers and stages are ended, too."""
-    sys.exit(128 + signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()

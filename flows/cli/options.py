@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from flows import EngineName
+from flows.cli.console import stop_at
 
 if TYPE_CHECKING:
     from flows.engines import Engine
@@ -96,12 +97,12 @@ def check_before_run(
     Raises:
         Exit: there are problems; each is printed as one line.
     """
-    from flows.cli.config import stop_at
     from tasks.preflight import check_run
 
     name = engine or ("in-process" if root or settings else "dvc")
-    chosen: dict[str, Any] = {"datasets": datasets or (), "methods": methods or ()}
-    stop_at(check_run(params, settings or (), **chosen, engine=name, root=root, steps=steps))
+    stop_at(
+        check_run(params, settings or (), datasets=datasets or (), methods=methods or (), engine=name, root=root, steps=steps)
+    )
     from flows.engines import make_engine
 
     config = read_config(params, settings)

@@ -38,15 +38,15 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
     config, engine = options.check_before_run(params, dataset, method, **given)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     from flows.engines import DvcEngine
-    from flows.pipeline import run_pipeline
+    from flows.pipeline import pipeline
+    from flows.prefect_setup import run_shown
     from tasks.running.progress import configure_logging, reporter
 
     configure_logging(quiet)
-    versioned = isinstance(engine, DvcEngine)
-    where = {"engine": "dvc"} if versioned else {"engine": "in-process", "root": str(engine.root)}
+    where = {"engine": "dvc"} if isinstance(engine, DvcEngine) else {"engine": "in-process", "root": str(engine.root)}
     names = {"datasets": dataset, "methods": method, "settings": given["settings"]}
     with reporter(quiet) as progress:
-        outcomes = run_pipeline(progress, **names, **where, params=str(params))
+        outcomes: list[Outcome] = run_shown(pipeline, progress, **names, **where, params=str(params))
     for outcome in outcomes:
         show_audit(outcome.report_path.parent, str(outcome.key), advise=True)
         _show_places(outcome, config, params)
@@ -87,12 +87,12 @@ def ui(
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's UI.")] = 5000,
 ) -> None:
     """Start the pages of Prefect and MLflow on this machine."""
-    from flows.servers import HOST, prefect_server, servers
+    from flows.prefect_setup import HOST, Servers
     from tasks.running.tracking import tracking_uri
 
     store = tracking_uri(options.read_config(params, None).tracking, params.resolve().parent)
-    with servers() as started:
-        started.start(prefect_server(prefect_port))
+    with Servers() as started:
+        started.start_prefect(prefect_port)
         started.start(["mlflow", "server", "--host", HOST, "--port", str(mlflow_port), "--backend-store-uri", store])
         show(f"Prefect http://{HOST}:{prefect_port}\nMLflow  http://{HOST}:{mlflow_port}")
         show(f"To send runs there: PREFECT_API_URL=http://{HOST}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pass_core.data import DoubleArray, IntArray
@@ -69,6 +68,8 @@ def inverse_cdf(probabilities: NDArray[np.floating], words: WordArray) -> IntArr
         probabilities: (n, pool), rows of non-negative numbers; each row is normalised here.
         words: (n,), or (draws, n) for several draws of every row: uniform 64-bit words, of which the upper 53 bits are used.
     """
+    import torch  # heavy, and the checks before a run use this module's keys alone
+
     picks = (words >> np.uint64(64 - THRESHOLD_BITS)).astype(np.float64)
     donors: IntArray = np.empty(words.shape, dtype=np.int64)
     at_once = max(1, _CELLS_AT_ONCE // probabilities.shape[1])

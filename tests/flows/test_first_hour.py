@@ -177,7 +177,7 @@ def test_config_show_says_where_values_come_from(project: Path) -> None:
     ("path", "expected"),
     [
         ("audit.thresholds", "private_nag_at_most: number, between 0 and 1, default 0.15\n    An attacker keeps"),
-        ("train.batch_size", "batch_size: whole number, at least 1, default 256\n    part of the objective"),
+        ("train.batch_size", "batch_size: whole number, at least 2 (batch normalisation needs them), default 256\n    part of"),
         ("method.gap.penalty", "penalty: number, above 0, default 10.0\n    ρ in the first epoch"),
         ("dataset.calls.person", "person: text or null, default null"),
         ("compute.device", "device: one of cpu, cuda, mps, auto, default \"cpu\""),

@@ -14,6 +14,7 @@ from tasks.datasets.lake import DATASET
 from tasks.payloads.quarantine import Quarantine
 from tasks.preflight import check_protect, check_run
 from tasks.production.draw_key import new_key
+from tasks.production.options import ProtectOptions
 from tasks.storage.files import file_digest
 from tests.conftest import PROJECT, write_params
 
@@ -50,11 +51,12 @@ def test_run_that_can_start_has_no_problem(params: Path, tmp_path: Path) -> None
 def test_preflight_imports_neither_torch_nor_prefect(params: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tasks.preflight import check_run, check_protect\n"
+        "from tasks.production.options import ProtectOptions\n"
         f"params = Path({str(params)!r})\n"
         "wrong = ['pool.donors=900', 'dataset.mine.extractor=facenet', 'extractor.facenet={weights: none.safetensors}']\n"
         "print(len(check_run(params, wrong)))\n"
         "names = dict(source='lake', target='out', dataset='mine', method='adv')\n"
-        "print(len(check_protect(params, **names, models=Path('data'))))\n"
+        "print(len(check_protect(ProtectOptions(params=str(params), **names))))\n"
         "print(sorted({'torch', 'prefect', 'sklearn', 'mlflow', 'great_expectations'} & sys.modules.keys()))"
     )
     environment = os.environ | {"PYTHONPATH": str(PROJECT)}
@@ -104,16 +106,17 @@ def test_protect_needs_a_key_a_model_and_a_target_elsewhere(
 ) -> None:
     monkeypatch.delenv("PASS_DRAW_KEY", raising=False)
     monkeypatch.delenv("PASS_DRAW_KEY_FILE", raising=False)
-    names = {"source": str(tmp_path / "lake"), "dataset": "mine", "method": "identity"}
     inside = str(tmp_path / "lake" / "released")
-    found = check_protect(params, ["seed=4"], **names, target=inside, models=tmp_path)
-    for part in ("seed: expected none", "draw key: expected PASS_DRAW_KEY", "outside of the source", "models/mine", "pools/mine"):
+    names = {"source": str(tmp_path / "lake"), "dataset": "mine", "method": "identity", "models": str(tmp_path)}
+    options = ProtectOptions(params=str(params), target=str(tmp_path / "out"), **names)
+    found = check_protect(options.model_copy(update={"settings": ("seed=4",), "target": inside}))
+    for part in ("seed: expected none", "draw key: expected PASS_DRAW_KEY", "outside the source", "models/mine", "pools/mine"):
         assert sum(part in problem for problem in found) == 1, found
     assert len(found) == 5
     for folder in ("models/mine/identity", "pools/mine"):
         (tmp_path / folder).mkdir(parents=True)
     new_key(tmp_path / "key")
-    assert check_protect(params, **names, target=str(tmp_path / "out"), models=tmp_path, key_file=tmp_path / "key") == []
+    assert check_protect(options.model_copy(update={"key_file": str(tmp_path / "key")})) == []
     monkeypatch.setenv("PASS_DRAW_KEY", "abcdef")
-    (problem,) = check_protect(params, **names, target=str(tmp_path / "out"), models=tmp_path)
+    (problem,) = check_protect(options)
     assert "expected a key of 256 bits, found 24" in problem

@@ -15,6 +15,7 @@ import pytest
 
 from flows.cli.audit import ADVICE, judged_checks, next_steps
 from flows.cli.main import main
+from pass_core.auditing import analyses
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
 from pass_core.storage.audits import read_audit
@@ -24,6 +25,31 @@ from tests.conftest import PROJECT, TINY, write_params
 AUDIT = TINY["audit"] | {"attacks": {"logistic_regression": {"iterations": 50}}}
 N = 3000
 PAIR = ("--original", "original.parquet", "--private", "gender", "--useful", "activity", "--quiet")
+
+TWINS = """
+from dataclasses import dataclass
+
+from pass_core.auditing.analyses.base import Analysis
+from pass_core.auditing.findings import Check
+from pass_core.auditing.section import Demand
+from pass_core.auditing.thresholds import Limit
+
+
+@dataclass(frozen=True)
+class Twins:
+    share: float
+
+
+def checks(twins, thresholds):
+    sentence = "half of the records are twins"
+    yield Check.of("twins_at_most", Limit(0.1, "No twins."), "twins", found=twins.share, passed=False, sentence=sentence)
+
+
+ANALYSIS = Analysis(
+    key="twins", rank=60, title="Twins", finding=Twins, find=lambda audited: Twins(0.5), checks=checks,
+    section=lambda twins: ["Twins."], demands={"twins_at_most": Demand("No twins", "at most {:.1%}")},
+)
+"""
 
 
 class Done(NamedTuple):
@@ -111,6 +137,15 @@ def test_checks_are_known_by_name() -> None:
     for wrong in ("nag", "significance", "never,private_nag_at_most", ""):
         with pytest.raises(ConfigError, match=r"--fail-on: unknown check .*expected never, or some of private_nag_at_most"):
             judged_checks(wrong)
+
+
+def test_fail_on_takes_the_checks_of_an_added_analysis(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "added_twins.py").write_text(TWINS)
+    monkeypatch.setattr(analyses, "__path__", [*analyses.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pass_core.auditing.analyses.added_twins", raising=False)
+    done = _run(folder, "audit", "pair", *PAIR, "--protected", "private.parquet", "--out", "twins", "--fail-on", "twins_at_most")
+    assert done.returncode == 3, done.stderr
+    assert "half of the records are twins" in done.stdout
 
 
 def test_failed_checks_lead_to_settings_that_help() -> None:

@@ -1,19 +1,17 @@
 """Protection every night and an audit every week, as Prefect deployments that this process runs."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from prefect import Flow, serve
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
 from prefect.schedules import Cron
-from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.types.entrypoint import EntrypointType
 
 from flows.audit import audit
+from flows.prefect_setup import prefect_server
 from flows.protect import protect
-from flows.servers import HOST, prefect_server, servers
 from pass_core.errors import ConfigError
 from tasks.production.options import ProtectOptions
 from tasks.sections.production import ScheduleConfig
@@ -37,32 +35,16 @@ def deployments(options: ProtectOptions, schedule: ScheduleConfig) -> tuple[Runn
 def run_schedule(options: ProtectOptions, schedule: ScheduleConfig, port: int, show: Callable[[str], None]) -> None:
     """Runs both on their schedules until Ctrl-C; starts a server of its own where PREFECT_API_URL names none."""
     both = deployments(options, schedule)
-    with _server(port) as address:
+    with prefect_server(port) as address:
         show(f"Runs, logs and schedules: {address.removesuffix('/api')}")
         serve(*both, print_starting_message=False)
 
 
-@contextlib.contextmanager
-def _server(port: int) -> Iterator[str]:
-    """Prefect's temporary server has no scheduler, so this starts a whole one; its database stays in PREFECT_HOME."""
-    elsewhere = PREFECT_API_URL.value()
-    if elsewhere:
-        yield elsewhere
-        return
-    address = f"http://{HOST}:{port}/api"
-    with servers() as started:
-        started.start(prefect_server(port))
-        started.wait_for(f"{address}/health")
-        with temporary_settings({PREFECT_API_URL: address}):
-            yield address
-
-
 def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, parameters: dict[str, Any]) -> RunnerDeployment:
     try:
-        schedule = Cron(cron, timezone=timezone)
         made = flow.to_deployment(
             name,
-            schedule=schedule,
+            schedule=Cron(cron, timezone=timezone),
             concurrency_limit=ONE_AT_A_TIME,
             parameters=parameters,
             description=(flow.description or "").splitlines()[0],
