@@ -129,11 +129,7 @@ def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate
 
 
 def _subgroups(
-    audited: Audited,
-    attacked: Attacked,
-    known: Attribute,
-    exact_hits: DoubleArray | None,
-    each: Mapping[int, Information],
+    audited: Audited, attacked: Attacked, known: Attribute, exact_hits: DoubleArray | None, each: Mapping[int, Information]
 ) -> list[Subgroup]:
     subject = audited.subject
     guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)

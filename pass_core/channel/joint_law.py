@@ -74,11 +74,7 @@ def channel_law(
     tables = (joint / n).numpy()
     split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
     return ChannelLaw(
-        joint=split,
-        row_entropy=total_entropy / n,
-        largest=largest.numpy().astype(np.float64),
-        draws=draws,
-        readouts=read,
+        joint=split, row_entropy=total_entropy / n, largest=largest.numpy().astype(np.float64), draws=draws, readouts=read
     )
 
 

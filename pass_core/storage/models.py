@@ -23,14 +23,7 @@ FORMAT = 1
 
 
 def save_model(
-    folder: Path,
-    method: str,
-    fitted: Fitted,
-    setting: ReleaseContext,
-    *,
-    config: Any,
-    training: TrainConfig,
-    pool_digest: str,
+    folder: Path, method: str, fitted: Fitted, setting: ReleaseContext, *, config: Any, training: TrainConfig, pool_digest: str
 ) -> None:
     """Writes model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)

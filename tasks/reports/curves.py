@@ -35,10 +35,7 @@ def _series(one: Series, x: Scale, y: Scale, name_y: float, *, banded: bool) -> 
     lower = [(x(number), y(accuracy.low)) for number, accuracy in reversed(points)]
     middle = [(x(number), y(accuracy.value)) for number, accuracy in points]
     parts = [path([*upper, *lower], f"f-{one.style} band", closed=True)] if banded else []
-    parts += [
-        line(x.start, y(one.guess), x.end, y(one.guess), f"s-{one.style} dashed"),
-        path(middle, f"s-{one.style} curve"),
-    ]
+    parts += [line(x.start, y(one.guess), x.end, y(one.guess), f"s-{one.style} dashed"), path(middle, f"s-{one.style} curve")]
     for (number, accuracy), (px, py) in zip(points, middle, strict=True):
         tip = f"{one.name}, {number}: {percent(accuracy.value)} ({percent(accuracy.low)} to {percent(accuracy.high)})"
         parts.append(marker(SHAPES[one.style], px, py, f"f-{one.style}", tip, reach=4))

@@ -141,12 +141,4 @@ def _section(donors: Donors | None) -> Iterator[Block]:
     )
 
 
-ANALYSIS = Analysis(
-    key="donors",
-    rank=40,
-    title="Donors",
-    finding=Donors,
-    find=_find,
-    highlights=_highlights,
-    section=_section,
-)
+ANALYSIS = Analysis(key="donors", rank=40, title="Donors", finding=Donors, find=_find, highlights=_highlights, section=_section)

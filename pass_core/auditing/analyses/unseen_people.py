@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pass_core.auditing.analyses.base import Analysis
-from pass_core.auditing.exact_attacker import Audited, described
+from pass_core.auditing.exact_attacker import Audited
 from pass_core.auditing.findings import Comparison, Information
 from pass_core.auditing.section import Block, Table
 from pass_core.auditing.subject import Subject, Substitution
@@ -71,7 +71,7 @@ def _attribute(audited: Audited, one: Attacked, rows: IntArray, scoring: Scoring
     rng, permutations = rng_for("strangers", name), audited.depth.permutations
     comparison, _ = compare_with_null(sums, scoring.labels, units, rng, permutations=permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
-    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
+    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), Information.of(comparison, units))
 
 
 def _own_half_hits(
