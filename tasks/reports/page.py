@@ -15,7 +15,7 @@ from markupsafe import Markup
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.analyses.donor_exposure import half_of_releases
 from pass_core.auditing.findings import Comparison
-from pass_core.auditing.section import Bars, Block, Curve, Figure, Part, Table
+from pass_core.auditing.section import Bars, Block, Curve, Part, Table
 from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
@@ -73,7 +73,10 @@ def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[st
         if len(matrix) <= heatmaps.MOST_CLASSES:
             drawn[figure_name(f"confusion_{name}")] = heatmaps.confusion(name, audit.classes[name], matrix)
     for _, _, blocks in _sections(audit):
-        drawn |= {figure_name(figure.name): _draw(figure) for figure in _figures(blocks)}
+        for one in _figures(blocks):
+            drawn[figure_name(one.name)] = (
+                heatmaps.bars_figure(one) if isinstance(one, Bars) else lines.growth(one.series, one.unit, one.label)
+            )
     if curves.get("epoch"):
         drawn["training_curves"] = lines.training_curves(curves)
     return drawn
@@ -107,18 +110,12 @@ def _sections(audit: Audit) -> list[tuple[str, str, tuple[Block, ...]]]:
     return [(one.key, one.title, tuple(one.section(audit.analyses[one.key]))) for one in every_analysis()]
 
 
-def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+def _figures(blocks: Iterable[Block]) -> Iterator[Curve | Bars]:
     for block in blocks:
         if isinstance(block, Part):
             yield from _figures(block.blocks)
         elif not isinstance(block, str | Table):
             yield from (item for item in block if isinstance(item, Curve | Bars))
-
-
-def _draw(figure: Figure) -> str:
-    if isinstance(figure, Bars):
-        return heatmaps.bars_figure(figure)
-    return lines.growth(figure.series, figure.unit, figure.label)
 
 
 def _as_table(curve: Curve) -> Table:

@@ -109,8 +109,7 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
         log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
         drawn = subject.substitution.drawn[gallery.rows]
         (once,) = _found_again(gallery, lambda _, own: log_p[drawn[own]], 1, (1,))
-        numbers = sorted(set(depth.draws))
-        most = max(numbers, default=0)
+        numbers, most = sorted(set(depth.draws)), max(depth.draws, default=0)
         draws = inverse_cdf(p, uniform_words(rng_for("linkage", "draws"), most * len(p)).reshape(most, len(p)))
         repeated = _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], most, numbers)  # likelihoods multiply
     return Linkage(
@@ -156,8 +155,7 @@ def _found_again(gallery: _Gallery, scores_of: Scores, draws: int, numbers: Sequ
 def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
     limit, found = thresholds.reidentified_at_most, linkage.reidentified
     where = f"a release is traced to its original among {linkage.gallery} in {with_interval(found)} of cases"
-    sentence = f"{where}, at most {limit.value:.1%} allowed"
-    passed = found.low <= limit.value
+    sentence, passed = f"{where}, at most {limit.value:.1%} allowed", found.low <= limit.value
     yield Check.of("reidentified_at_most", limit, "linkage", found=found.value, passed=passed, sentence=sentence)
 
 
