@@ -87,6 +87,8 @@ def read_names(values: Any, n: int, what: str) -> Names:
     return array.astype(np.str_)
 
 
-def content_ids(features: FloatArray) -> Names:
-    """An id for every record from its numbers alone: equal records have equal ids, in any order and any batch."""
+def read_ids(ids: Any, features: FloatArray) -> Names:
+    """Ids as text; where there are none, from each record's numbers alone: equal records have equal ids, in any batch."""
+    if ids is not None:
+        return read_names(ids, len(features), "ids")
     return np.array([hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in features])

@@ -22,11 +22,6 @@ def majority_class(labels: IntArray) -> int:
     return int(np.bincount(labels).argmax())
 
 
-def accuracy(predicted: IntArray, labels: IntArray) -> float:
-    """Share of right predictions."""
-    return float((predicted == labels).mean())
-
-
 def nag(protected: float, guess: float, unprotected: float) -> float:
     """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
 
@@ -133,9 +128,8 @@ def mean_nag_estimate(
     """mNAG of hits on the same records, each with its attribute's scoring; accounts for attributes that vary together."""
     sides = [[scoring.nag(hits).value for scoring, hits in side] for side in (private, useful_and_general)]
     value = mean_nag(*sides)
-    taken, given = (
-        np.mean([scoring.nag_influence(hits) for scoring, hits in side], axis=0) for side in (private, useful_and_general)
-    )
+    influences = [[scoring.nag_influence(hits) for scoring, hits in side] for side in (private, useful_and_general)]
+    taken, given = (np.mean(side, axis=0) for side in influences)
     return blocks.spread(given - taken).around(value)
 
 

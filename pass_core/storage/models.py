@@ -57,9 +57,8 @@ def restore_model(folder: Path, setting: ReleaseContext) -> Fitted:
     description, weights = describe_model(folder), folder / "model.safetensors"
     method = find_method(description["method"])
     try:
-        return method.from_state_dict(
-            load_tensors(weights), setting, TypeAdapter(method.config_type).validate_python(description["config"])
-        )
+        config = TypeAdapter(method.config_type).validate_python(description["config"])
+        return method.from_state_dict(load_tensors(weights), setting, config)
     except (ValidationError, KeyError, RuntimeError):
         raise _damaged(weights) from None
 
