@@ -26,15 +26,9 @@ class ChannelLaw:
     readouts: Mapping[str, DoubleArray]  # name -> (n, k): P(.|x) times the (pool, k) matrix of that name
 
     @property
-    def donor_marginal(self) -> DoubleArray:
-        """P(X'=d), the share of releases that show donor d."""
-        marginal: DoubleArray = next(iter(self.joint.values())).sum(axis=0)
-        return marginal
-
-    @property
     def record_information(self) -> float:
         """I(X';X) = H(X') − H(X'|X), nats."""
-        return entropy(self.donor_marginal) - self.row_entropy
+        return entropy(next(iter(self.joint.values())).sum(axis=0)) - self.row_entropy
 
 
 def channel_law(
@@ -70,12 +64,10 @@ def channel_law(
             read[name][rows] = (p @ matrix).numpy()
         if rng is not None and n_draws:
             draws[:, rows] = inverse_cdf(p.numpy(), uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
-    n = len(features)
-    tables = (joint / n).numpy()
-    split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
-    return ChannelLaw(
-        joint=split, row_entropy=total_entropy / n, largest=largest.numpy().astype(np.float64), draws=draws, readouts=read
-    )
+    tables = np.split((joint / len(features)).numpy(), starts[1:-1])
+    split = {attribute.name: table for attribute, table in zip(attributes, tables, strict=True)}
+    highest, entropy_of_rows = largest.numpy().astype(np.float64), total_entropy / len(features)
+    return ChannelLaw(joint=split, row_entropy=entropy_of_rows, largest=highest, draws=draws, readouts=read)
 
 
 def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes: int) -> DoubleArray:
@@ -87,8 +79,7 @@ def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes:
         place = torch.from_numpy(np.ascontiguousarray(columns[:, rows].T))  # (rows, k)
         indicators.scatter_add_(1, place, torch.ones(place.shape))
         sums += indicators.T @ torch.from_numpy(block)
-    summed: DoubleArray = sums.numpy()
-    return summed
+    return sums.numpy()
 
 
 def plug_in_accuracy(joint: DoubleArray) -> float:
@@ -124,8 +115,7 @@ def mutual_information(joint: DoubleArray) -> float:
 
 def substitution_confusion(joint: DoubleArray, donor_labels: IntArray) -> DoubleArray:
     """C[i, j] = probability that a record of class i is replaced by a donor of class j; an absent class has a zero row."""
-    n_classes = len(joint)
-    counts = joint @ one_hot(donor_labels, n_classes)  # (classes, classes)
+    counts = joint @ one_hot(donor_labels, len(joint))  # (classes, classes)
     totals = counts.sum(axis=1, keepdims=True)
     shares: DoubleArray = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
     return shares

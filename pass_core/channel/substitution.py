@@ -107,10 +107,8 @@ class ExcludingChannel:
             allowed[self.exclusion.of(rows)] = 0
             totals = allowed.sum(axis=1, keepdims=True)
             if (totals <= 0).any():
-                raise MethodError(
-                    f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor: raise pool.donors, or "
-                    "forbid less"
-                )
+                left = f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor"
+                raise MethodError(f"{left}: raise pool.donors, or forbid less")
             np.divide(allowed, totals, out=allowed)
             yield rows, allowed
 

@@ -1,5 +1,6 @@
 """Figures of counts and shares: which class replaces which, and bars."""
 
+import itertools
 from collections.abc import Sequence
 
 from pass_core.auditing.section import Bars
@@ -9,15 +10,15 @@ MOST_CLASSES = 100  # of a drawn matrix; cells of more would be too small to see
 NUMBERED = 8  # classes up to which every cell has its number
 LEVELS = 10
 
+Matrix = Sequence[Sequence[float]]
 
-def confusion(name: str, classes: Sequence[str], matrix: Sequence[Sequence[float]]) -> str:
+
+def confusion(name: str, classes: Sequence[str], matrix: Matrix) -> str:
     """Rows: class of the original; columns: class of the donor; darker is likelier."""
     numbered = len(classes) <= NUMBERED
-    longest = max(map(len, classes))
-    left = min(7.0 * longest + 10, 120.0) if len(classes) <= 30 else 10.0
+    left = min(7.0 * max(map(len, classes)) + 10, 120.0) if len(classes) <= 30 else 10.0
     cell = min((WIDTH - left - 2) / len(classes), 56.0 if numbered else 22.0)
-    height = min(cell, 34.0)
-    top = 40.0 if numbered else 24.0
+    height, top = min(cell, 34.0), 40.0 if numbered else 24.0
     largest = max(max(row) for row in matrix) or 1.0
     parts = [text(left, 13, "donor’s class →", "small dim")]
     if not numbered:
@@ -38,23 +39,19 @@ def confusion(name: str, classes: Sequence[str], matrix: Sequence[Sequence[float
     return figure(top + height * len(classes) + 4, label, parts)
 
 
-def kept(matrix: Sequence[Sequence[float]]) -> float:
+def kept(matrix: Matrix) -> float:
     """Mean over classes of the probability that a record gets a donor of its own class."""
     return sum(row[i] for i, row in enumerate(matrix)) / len(matrix)
 
 
-def row_distance(matrix: Sequence[Sequence[float]]) -> float:
+def row_distance(matrix: Matrix) -> float:
     """Largest total variation between two rows: 0 when the donor's class reveals nothing about the original's."""
     filled = [row for row in matrix if sum(row) > 0]
-    return max(
-        (sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2 for k, one in enumerate(filled) for other in filled[:k]),
-        default=0.0,
-    )
+    pairs = itertools.combinations(filled, 2)
+    return max((sum(abs(a - b) for a, b in zip(*pair, strict=True)) / 2 for pair in pairs), default=0.0)
 
 
-def _numbered(
-    classes: Sequence[str], matrix: Sequence[Sequence[float]], largest: float, place: tuple[float, float, float, float]
-) -> list[str]:
+def _numbered(classes: Sequence[str], matrix: Matrix, largest: float, place: tuple[float, float, float, float]) -> list[str]:
     left, top, cell, height = place
     parts = []
     for i, row in enumerate(matrix):
@@ -67,18 +64,14 @@ def _numbered(
     return parts
 
 
-def _shaded(
-    _: Sequence[str], matrix: Sequence[Sequence[float]], largest: float, place: tuple[float, float, float, float]
-) -> list[str]:
+def _shaded(_: Sequence[str], matrix: Matrix, largest: float, place: tuple[float, float, float, float]) -> list[str]:
     """Cells of one shade drawn together: a matrix of a hundred classes stays small."""
     left, top, cell, height = place
     shades: dict[int, list[str]] = {}
     for i, row in enumerate(matrix):
         for j, share in enumerate(row):
-            shade = round(LEVELS * share / largest)
-            shades.setdefault(shade, []).append(
-                f"M{left + j * cell:.1f} {top + i * height:.1f}h{cell:.1f}v{height:.1f}h-{cell:.1f}z"
-            )
+            drawn = f"M{left + j * cell:.1f} {top + i * height:.1f}h{cell:.1f}v{height:.1f}h-{cell:.1f}z"
+            shades.setdefault(round(LEVELS * share / largest), []).append(drawn)
     return [
         f'<path d="{"".join(cells)}" class="heat" fill-opacity="{0.05 + 0.95 * shade / LEVELS:.2f}"/>'
         for shade, cells in sorted(shades.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pass_core.auditing.analyses.base import every_analysis
@@ -52,12 +52,11 @@ def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[s
     return len(drawn)
 
 
-def _curves(path: Path) -> Mapping[str, Sequence[float]]:
+def _curves(path: Path) -> dict[str, list[float]]:
     try:
-        curves: Mapping[str, Sequence[float]] = pl.read_csv(path).to_dict(as_series=False)
+        return pl.read_csv(path).to_dict(as_series=False)
     except (FileNotFoundError, pl.exceptions.PolarsError):
         raise DataError(f"{path}: is missing or damaged; run train again") from None
-    return curves
 
 
 def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
@@ -129,31 +128,19 @@ def _as_table(curve: Curve) -> Table:
 
 def environment() -> Environment:
     """Templates with the filters that turn figures into words."""
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "percent": svg.percent,
-        "estimate": wording.estimate,
-        "nats": wording.nats,
-        "readable": wording.readable,
-        "spaced": wording.spaced,
-        "wrappable": wording.wrappable,
-        "p_value": scatter.p_value,
-        "as_dict": dataclasses.asdict,
-        "as_table": _as_table,
-    }
+    folder = Path(__file__).parent
+    loader = FileSystemLoader(folder / "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    words = (wording.estimate, wording.nats, wording.readable, wording.spaced, wording.wrappable, svg.percent, scatter.p_value)
+    made.filters |= {filter_.__name__: filter_ for filter_ in words}
+    made.filters |= {"as_dict": dataclasses.asdict, "as_table": _as_table}
     made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section
     made.globals |= {
         "words": wording,
         "maps": heatmaps,
         "figure_name": figure_name,
         "half_of_releases": half_of_releases,
-        "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
+        "style": Markup(svg.palette() + (folder / "page.css").read_text()),  # noqa: S704 (our own files)
     }
     return made
 

@@ -133,9 +133,8 @@ def _nearness(subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray
     lengths = (originals**2).sum(axis=1)
 
     def nearness(number: int, own: IntArray) -> DoubleArray:
-        released = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
-        near: DoubleArray = 2 * released @ originals.T - lengths
-        return near
+        released: DoubleArray = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
+        return 2 * released @ originals.T - lengths
 
     return nearness
 
@@ -189,15 +188,13 @@ def _section(linkage: Linkage | None) -> Iterator[Block]:
         yield "Several draws of one record were not analysed: this needs the replacement probabilities."
         return
     numbers = [one.draws for one in draws]
-    series = (
-        Series("record", numbers, [one.record for one in draws], linkage.chance),
-        Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general"),
-    )
+    records = Series("record", numbers, [one.record for one in draws], linkage.chance)
+    persons = Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general")
     figure = Curve(
         name="repeated_draws",
         title="Found among originals",
         unit="draws of the same record",
-        series=series,
+        series=(records, persons),
         label=f"Found among {linkage.gallery} originals",
         caption=f"How often the record, or its person, is found among {linkage.gallery} originals; dashed: chance.",
     )
