@@ -90,8 +90,7 @@ class _Deals:
 def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:
     """Every figure that can be computed; those of donors need a pool, that of draws needs draws.
 
-    Args:
-        reference: records that are no donors, such as the hold-out: a donor can be replaced by itself, a new record cannot.
+    `reference` holds no donors, such as the hold-out does: a donor can be replaced by itself, a new record cannot.
     """
     for side, which in ((reference, "audited"), (new, "new")):
         if len(side.features) < FEWEST_RECORDS:

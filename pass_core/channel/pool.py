@@ -119,10 +119,7 @@ def _target_cells(columns: Mapping[str, Column], config: PoolConfig, n_donors: i
 
 
 def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dict[int, Fraction]:
-    """Class -> share. Classes that are not named but occur in training share the rest equally.
-
-    Equally, not as in the data: a target replaces the data's distribution, for the other classes, too.
-    """
+    """Class -> share. Classes that are not named but occur in training share the rest equally: a target replaces the data's."""
     shares = {_class_index(column, name, text, "pool.target"): _exact(share) for text, share in wanted.items()}
     others = [index for index in np.unique(column.labels).tolist() if index not in shares]
     total = _total(wanted)

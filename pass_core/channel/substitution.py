@@ -28,10 +28,7 @@ class Channel(Protocol):
         """Number of donors."""
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records.
-
-        The caller may change P.
-        """
+        """Yields (rows, P) with P (rows, pool), which the caller may change; memory does not grow with the records."""
 
 
 def padded_blocks(features: FloatArray, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
@@ -98,11 +95,7 @@ class ExcludingChannel:
         return self.channel.pool_size
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """The remaining donors' probabilities, scaled to sum to one.
-
-        Raises:
-            MethodError: a record has no donor left.
-        """
+        """The remaining donors' probabilities, scaled to sum to one; a record without any donor left is a MethodError."""
         for rows, allowed in self.channel.blocks(features):
             allowed[self.exclusion.of(rows)] = 0
             totals = allowed.sum(axis=1, keepdims=True)

@@ -23,16 +23,10 @@ def majority_class(labels: IntArray) -> int:
 
 
 def nag(protected: float, guess: float, unprotected: float) -> float:
-    """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
-
-    Raises:
-        AuditError: attackers cannot infer the attribute from unprotected data either, so there is nothing to normalise by.
-    """
+    """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess))."""
     if unprotected <= guess:
-        raise AuditError(
-            f"accuracy on unprotected data ({unprotected:.3f}) is not above guessing ({guess:.3f}): NAG is undefined; "
-            "train the attack longer (audit.attacks) or drop the attribute"
-        )
+        found = f"accuracy on unprotected data ({unprotected:.3f}) is not above guessing ({guess:.3f})"
+        raise AuditError(f"{found}: NAG is undefined; train the attack longer (audit.attacks) or drop the attribute")
     return max(0.0, (protected - guess) / (unprotected - guess))
 
 
@@ -103,10 +97,7 @@ class Scoring:
         return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)))
 
     def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
-        """How much better the attack's probabilities predict than the training set's class shares, nats per record.
-
-        In expectation at most I(X';A), so a positive figure is information that this attack has found.
-        """
+        """How much better the attack predicts than the class shares do, nats per record; in expectation at most I(X';A)."""
         value, spread = self._gain(probabilities, prior)
         return spread.around(value)
 

@@ -81,11 +81,7 @@ class Trial:
 
 
 def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float] | None, *, enlarged: bool = False) -> str:
-    """Worst private NAG (across, small is good) against mean useful NAG (up, large is good).
-
-    Args:
-        enlarged: show the corner of what `limits` allow, and as much again.
-    """
+    """Worst private NAG (across, small is good) against mean useful NAG (up); `enlarged`: only the corner that is allowed."""
     across, up = (0.0, 1.0), (0.0, 1.0)
     if enlarged and limits:
         across, up = (0.0, min(1.0, 2 * limits[0])), (max(0.0, 2 * limits[1] - 1), 1.0)

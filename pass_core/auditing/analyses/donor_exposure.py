@@ -29,11 +29,7 @@ class Donors:
 
 
 def find_donors(subject: Subject, released_train: IntArray | None = None) -> Donors | None:
-    """Over the test records and, where the donors released for them are given, the training records; None without a pool.
-
-    Args:
-        released_train: (n,) donors that were released for the training records, in their order.
-    """
+    """Over the test records and, where the donors `released_train` (n,) are given, the training records; None without a pool."""
     substitution = subject.substitution
     if substitution is None:
         return None
@@ -105,6 +101,7 @@ def _section(donors: Donors | None) -> Iterator[Block]:
         f"Every released record is a real donor’s record, and needs that person’s consent. {donors.used} of {donors.pool_size} "
         f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} of them."
     )
+    same_person = f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)"
     yield (
         Bars(
             name="donor_reuse",
@@ -119,10 +116,7 @@ def _section(donors: Donors | None) -> Iterator[Block]:
                 ("Shown most", f"{donors.largest_share:.1%} of all releases"),
                 ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
                 ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
-                (
-                    "Replaced by the same person",
-                    f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)",
-                ),
+                ("Replaced by the same person", same_person),
             )
         ),
     )

@@ -72,12 +72,7 @@ class _Gallery:
             yield np.arange(start, min(start + at_once, len(self)))
 
     def hits(self, scores: DoubleArray, own: IntArray) -> tuple[DoubleArray, DoubleArray]:
-        """How often the best of all candidates is the record itself, and of its person; candidates that tie are tossed for.
-
-        Args:
-            scores: (released, gallery), the larger the likelier.
-            own: (released,) the true candidates.
-        """
+        """How often the best of all candidates is the record itself (`own`), and of its person; ties are tossed for."""
         best = scores == scores.max(axis=1, keepdims=True)
         chosen = best / best.sum(axis=1, keepdims=True)
         person: DoubleArray = (chosen * (self.persons[own, None] == self.persons)).sum(axis=1)
@@ -133,8 +128,8 @@ def _nearness(subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray
     lengths = (originals**2).sum(axis=1)
 
     def nearness(number: int, own: IntArray) -> DoubleArray:
-        released: DoubleArray = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
-        return 2 * released @ originals.T - lengths
+        released = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
+        return np.asarray(2 * released @ originals.T - lengths)
 
     return nearness
 

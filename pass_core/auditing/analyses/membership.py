@@ -56,10 +56,7 @@ class _Kind:
 
 
 def find_membership(subject: Subject, rng_for: Callable[..., np.random.Generator]) -> Membership | None:
-    """Members against others; None without a pool, or where nearly all records are donors.
-
-    If it is unknown what the protector learnt from, all training records count as members.
-    """
+    """Members against others; None without a pool, or where nearly all records are donors."""
     if subject.substitution is None:
         return None
     members, others, against = _kinds(subject, subject.substitution)
@@ -87,6 +84,7 @@ def find_membership(subject: Subject, rng_for: Callable[..., np.random.Generator
 def _kinds(subject: Subject, substitution: Substitution) -> tuple[_Kind, _Kind, str]:
     """Members and others, without donors; and which records the others are."""
     every = np.arange(len(subject.train))
+    # Where it is unknown what the protector learnt from, all training records count as members.
     learnt_from = every if subject.learnt_from is None else subject.learnt_from
     members, held_out = (np.setdiff1d(rows, substitution.donor_rows) for rows in (learnt_from, np.setdiff1d(every, learnt_from)))
     if len(held_out) >= HELD_OUT:
@@ -129,13 +127,10 @@ def _first_half(blocks: IntArray, is_member: BoolArray, rng: np.random.Generator
 
 
 def _scores(statistics: DoubleArray, is_member: BoolArray, first: BoolArray) -> DoubleArray:
-    """How much a record looks like a member, by a rule learnt on the other half; as ranks within its half.
-
-    Squares beside the statistics let the rule see what differs in spread alone.
-    """
+    """How much a record looks like a member, by a rule learnt on the other half; as ranks within its half."""
     spread = statistics.std(axis=0)
     standard = (statistics - statistics.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    shown = np.concatenate([standard, standard**2], axis=1)
+    shown = np.concatenate([standard, standard**2], axis=1)  # squares show what differs in spread alone
     scores = np.empty(len(statistics))
     for half in (first, ~first):
         rule = LogisticRegression(class_weight="balanced", max_iter=1000, tol=1e-3).fit(shown[~half], is_member[~half])
