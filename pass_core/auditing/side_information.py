@@ -123,7 +123,7 @@ def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate
 def _subgroups(
     audited: Audited, attacked: Attacked, known: Attribute, exact_hits: DoubleArray | None, each: Mapping[int, Information]
 ) -> list[Subgroup]:
-    subject = audited.subject
+    subject, private = audited.subject, attacked.attribute.role == "private"
     guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)
     found = []
     for label in range(known.n_classes):
@@ -133,25 +133,18 @@ def _subgroups(
         labels = attacked.scoring.labels[rows]
         blocks = Blocks.of(subject.dependent()[rows], labels)
         scoring = Scoring(labels, blocks, int(guesses[label]), attacked.scoring.control[rows])
-        nag, exact_nag, downstream = _subgroup_nags(attacked, scoring, rows, exact_hits)
-        found.append(Subgroup(
-            attribute=known.name, label=label, records=len(rows), nag=nag, exact_nag=exact_nag, information=each.get(label),
-            trained_on_released=downstream,
-        ))  # fmt: skip
+        defined = float(scoring.control.mean()) > scoring.majority
+        # An attack may succeed only in here; utility is that of one model, whichever subgroup it is used on.
+        counts = attacked.hits[attacked.strongest(rows if private else None)]
+        found.append(
+            Subgroup(
+                attribute=known.name,
+                label=label,
+                records=len(rows),
+                nag=scoring.nag(counts[rows]) if defined else None,
+                exact_nag=scoring.nag(exact_hits[rows]) if defined and exact_hits is not None else None,
+                information=each.get(label),
+                trained_on_released=scoring.nag(attacked.downstream[rows]) if defined and not private else None,
+            )
+        )
     return found
-
-
-def _subgroup_nags(
-    attacked: Attacked, scoring: Scoring, rows: IntArray, exact_hits: DoubleArray | None
-) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
-    """NAG of the attack that counts, of the exact attacker who knows the subgroup, and of a downstream model."""
-    if float(scoring.control.mean()) <= scoring.majority:
-        return None, None, None
-    private = attacked.attribute.role == "private"
-    # An attack may succeed only in here; utility is that of one model, whichever subgroup it is used on.
-    counts = attacked.strongest(rows if private else None)
-    return (
-        scoring.nag(attacked.hits[counts][rows]),
-        None if exact_hits is None else scoring.nag(exact_hits[rows]),
-        None if private else scoring.nag(attacked.downstream[rows]),
-    )

@@ -14,7 +14,7 @@ from pass_core.auditing.findings import AttributeFindings
 from pass_core.auditing.section import Series
 from pass_core.errors import ConfigError
 from pass_core.storage.audits import Audit, read_audit
-from tasks.reports import curves, intervals, scatter, svg
+from tasks.reports import charts, intervals, scatter, svg
 from tasks.reports.page import environment
 
 STYLES = ("useful", "private", "general", "before", "dim")
@@ -159,7 +159,7 @@ def _bundles(members: Sequence[Compared]) -> Iterable[tuple[str, str]]:
     for attribute, series in lined.items():
         if series:
             label = f"Accuracy of guessing a person's {attribute}"
-            yield attribute, curves.growth(series, "records known to be one person’s", label)
+            yield attribute, charts.growth(series, "records known to be one person’s", label)
 
 
 def _drawn(drawing: str) -> Markup:

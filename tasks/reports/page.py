@@ -19,8 +19,7 @@ from pass_core.auditing.section import Bars, Block, Curve, Part, Table
 from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
-from tasks.reports import curves as lines
-from tasks.reports import heatmaps, intervals, scatter, svg, wording
+from tasks.reports import charts, intervals, scatter, svg, wording
 from tasks.storage.models import describe_model
 
 PAGE = "report.html"
@@ -69,15 +68,15 @@ def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[st
     if comparisons:
         drawn["information"] = scatter.information_hills(comparisons, "Information on private attributes", unit=" nats")
     for name, matrix in (audit.confusion or {}).items():
-        if len(matrix) <= heatmaps.MOST_CLASSES:
-            drawn[figure_name(f"confusion_{name}")] = heatmaps.confusion(name, audit.classes[name], matrix)
+        if len(matrix) <= charts.MOST_CLASSES:
+            drawn[figure_name(f"confusion_{name}")] = charts.confusion(name, audit.classes[name], matrix)
     for _, _, blocks in _sections(audit):
         for one in _figures(blocks):
             drawn[figure_name(one.name)] = (
-                heatmaps.bars_figure(one) if isinstance(one, Bars) else lines.growth(one.series, one.unit, one.label)
+                charts.bars_figure(one) if isinstance(one, Bars) else charts.growth(one.series, one.unit, one.label)
             )
     if curves.get("epoch"):
-        drawn["training_curves"] = lines.training_curves(curves)
+        drawn["training_curves"] = charts.training_curves(curves)
     return drawn
 
 
@@ -137,7 +136,7 @@ def environment() -> Environment:
     made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section
     made.globals |= {
         "words": wording,
-        "maps": heatmaps,
+        "charts": charts,
         "figure_name": figure_name,
         "half_of_releases": half_of_releases,
         "style": Markup(svg.palette() + (folder / "page.css").read_text()),  # noqa: S704 (our own files)
