@@ -85,8 +85,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         method, config = find_method(self.method_name()), self._config()
         training = models.config_of(TrainConfig, self.training, "training")
         chosen = models.config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
-        values = read_values(X)
-        roles = self._roles()
+        values, roles = read_values(X), self._roles()
         kept = [name for name in (*chosen.target, *chosen.stratify, *chosen.only) if name not in roles]
         texts = read_labels(labels, (*roles, *dict.fromkeys(kept)), len(values))
         self.classes_ = {name: tuple(np.unique(text).tolist()) for name, text in texts.items()}
@@ -103,15 +102,9 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.donors_, self.donor_ids_, self.donor_persons_ = values[rows], data.ids[rows], data.persons[rows]
         self.setting_ = ReleaseContext(self.attributes(), data.records.subset(rows), resolve_device(self.device))
         setting = dataclasses.replace(self.setting_, exclusion=self._exclusion(data.ids[known], data.persons[known]))
+        records, blocks, run = data.records.subset(known), data.blocks[known], TrainingContext(self._report)
         self.fitted_, learnt = fit_method(
-            method,
-            data.records.subset(known),
-            data.blocks[known],
-            context=setting,
-            config=config,
-            training=training,
-            rng_for=rng_for,
-            run=TrainingContext(self._report),
+            method, records, blocks, context=setting, config=config, training=training, rng_for=rng_for, run=run
         )
         self.digest_ = models.tensor_digest(self.fitted_.state_dict())
         named = Records(data.records.features, {name: labels_of[name] for name in roles})
@@ -155,14 +148,10 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         name, fitted, setting = self.method_name(), self.fitted_, self.setting_
         models.save_model(place, name, fitted, setting, config=config, training=training, pool_digest=digest)
         models.save_tensors(place / "pool.safetensors", pool)
-        learnt = {
-            "classes": self.classes_,
-            "columns": self.feature_names_in_,
-            "donor_ids": self.donor_ids_.tolist(),
-            "donor_persons": self.donor_persons_.tolist(),
-        }
         parameters = {name: value for name, value in self.get_params().items() if name != "on_epoch"}
-        write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt})
+        learnt = {"classes": self.classes_, "columns": self.feature_names_in_}
+        donors = {"donor_ids": self.donor_ids_.tolist(), "donor_persons": self.donor_persons_.tolist()}
+        write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt, **donors})
 
     @classmethod
     def load(cls, folder: AnyPath) -> Self:

@@ -1,5 +1,6 @@
 """Every attribute under every attack: on originals, which is the control, and on the release."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,9 +69,7 @@ def attack_attribute(
     )
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:
-        def on_epoch(epoch: Epoch) -> None:
-            on_attack(f"{attribute.name} {stage}: {named.name}", epoch)
-
+        on_epoch = functools.partial(on_attack, f"{attribute.name} {stage}: {named.name}")
         return named.attack.learn(task, named.config, rng_for(stage, attribute.name, named.name), on_epoch)
 
     usable = [a for a in attacks if pool is not None or not a.attack.needs_pool]

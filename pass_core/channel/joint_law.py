@@ -64,8 +64,8 @@ def channel_law(
             read[name][rows] = (p @ matrix).numpy()
         if rng is not None and n_draws:
             draws[:, rows] = inverse_cdf(p.numpy(), uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
-    tables = np.split((joint / len(features)).numpy(), starts[1:-1])
-    split = {attribute.name: table for attribute, table in zip(attributes, tables, strict=True)}
+    tables = (joint / len(features)).numpy()
+    split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
     highest, entropy_of_rows = largest.numpy().astype(np.float64), total_entropy / len(features)
     return ChannelLaw(joint=split, row_entropy=entropy_of_rows, largest=highest, draws=draws, readouts=read)
 

@@ -28,20 +28,13 @@ def save_model(
     """Writes model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
     save_tensors(folder / "model.safetensors", fitted.state_dict())
-    write_json(
-        folder / "model.json",
-        {
-            "format": FORMAT,
-            "method": method,
-            "config": dataclasses.asdict(config),
-            "training": dataclasses.asdict(training),
-            "feature_shape": list(setting.pool.feature_shape),
-            "pool_size": len(setting.pool),
-            "pool_digest": pool_digest,
-            "has_channel": fitted.channel is not None,
-            "attributes": [{"name": a.name, "classes": a.n_classes, "role": a.role} for a in setting.attributes],
-        },
-    )
+    settings = {"config": dataclasses.asdict(config), "training": dataclasses.asdict(training)}
+    pool = {"feature_shape": list(setting.pool.feature_shape), "pool_size": len(setting.pool), "pool_digest": pool_digest}
+    learnt = {
+        "has_channel": fitted.channel is not None,
+        "attributes": [{"name": a.name, "classes": a.n_classes, "role": a.role} for a in setting.attributes],
+    }
+    write_json(folder / "model.json", {"format": FORMAT, "method": method, **settings, **pool, **learnt})
 
 
 def describe_model(folder: Path) -> dict[str, Any]:

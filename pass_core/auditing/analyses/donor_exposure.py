@@ -101,25 +101,22 @@ def _section(donors: Donors | None) -> Iterator[Block]:
         f"Every released record is a real donor’s record, and needs that person’s consent. {donors.used} of {donors.pool_size} "
         f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} of them."
     )
-    same_person = f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)"
-    yield (
-        Bars(
-            name="donor_reuse",
-            title="How often donors are shown",
-            unit="times shown",
-            bars=reuse_counts(donors.uses, donors.pool_size),
-            label="Number of donors by how often they were released",
-            caption="Number of donors by times shown, in steps that double.",
-        ),
-        Facts(
-            (
-                ("Shown most", f"{donors.largest_share:.1%} of all releases"),
-                ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
-                ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
-                ("Replaced by the same person", same_person),
-            )
-        ),
+    figure = Bars(
+        name="donor_reuse",
+        title="How often donors are shown",
+        unit="times shown",
+        bars=reuse_counts(donors.uses, donors.pool_size),
+        label="Number of donors by how often they were released",
+        caption="Number of donors by times shown, in steps that double.",
     )
+    same_person = f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)"
+    facts = (
+        ("Shown most", f"{donors.largest_share:.1%} of all releases"),
+        ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
+        ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
+        ("Replaced by the same person", same_person),
+    )
+    yield (figure, Facts(facts))
 
 
 ANALYSIS = Analysis(key="donors", rank=40, title="Donors", finding=Donors, find=_find, highlights=_highlights, section=_section)

@@ -17,6 +17,8 @@ from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
 
+TITLE = "People not seen in training"
+
 
 @dataclass(frozen=True, slots=True)
 class StrangerFindings:
@@ -130,15 +132,9 @@ def _section(strangers: Strangers | None) -> Iterator[Block]:
     ]  # fmt: skip
     caption = "NAG of private attributes of new people: 0 % is blind guessing, 100 % is as good as on unprotected records."
     learnt = ("Attribute", "Learnt on others", "Learnt on half of their own")
-    yield Table(ANALYSIS.title, caption, (*learnt, "Information above chance, nats", "Probability by chance"), rows)
+    yield Table(TITLE, caption, (*learnt, "Information above chance, nats", "Probability by chance"), rows)
 
 
 ANALYSIS = Analysis(
-    key="strangers",
-    rank=30,
-    title="People not seen in training",
-    finding=Strangers,
-    find=find_strangers,
-    comparisons=_comparisons,
-    section=_section,
+    key="strangers", rank=30, title=TITLE, finding=Strangers, find=find_strangers, comparisons=_comparisons, section=_section
 )
