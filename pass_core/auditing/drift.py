@@ -135,8 +135,7 @@ def _separation(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> Do
     score = to_new / (n_new - dealt).clamp_min(1.0) - (to_all - to_new) / (n_old - (1 - dealt)).clamp_min(1.0)
     ranks = stats.rankdata(score.numpy(), axis=1)
     above, below = is_new.sum(axis=1), (~is_new).sum(axis=1)
-    areas: DoubleArray = ((ranks * is_new).sum(axis=1) - above * (above + 1) / 2) / (above * below)
-    return areas
+    return np.asarray(((ranks * is_new).sum(axis=1) - above * (above + 1) / 2) / (above * below))
 
 
 def _entropy_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -145,8 +144,7 @@ def _entropy_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
     order = np.argsort(entropies)
     dealt = is_new[:, order]
     steps = dealt / dealt.sum(axis=1, keepdims=True) - ~dealt / (~dealt).sum(axis=1, keepdims=True)
-    distances: DoubleArray = np.abs(np.cumsum(steps, axis=1)[:, :-1]) @ np.diff(entropies[order])
-    return distances
+    return np.asarray(np.abs(np.cumsum(steps, axis=1)[:, :-1]) @ np.diff(entropies[order]))
 
 
 def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -155,8 +153,7 @@ def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
     to_new, to_all = (dealt @ rows).double(), rows.sum(dim=0, dtype=torch.float64)
     n_new = dealt.sum(dim=1, keepdim=True).double()
     difference = to_new / n_new - (to_all - to_new) / (len(rows) - n_new)
-    distances: DoubleArray = difference.abs().sum(dim=1).numpy() / 2
-    return distances
+    return difference.abs().sum(dim=1).numpy() / 2
 
 
 def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.Generator) -> DoubleArray:
@@ -165,8 +162,7 @@ def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.
     every = np.concatenate([drawn[None], inverse_cdf(p, words)])
     expected = p.mean(axis=0, dtype=np.float64)
     shares = np.stack([np.bincount(donors, minlength=len(expected)) / len(p) for donors in every])
-    distances: DoubleArray = np.abs(shares - expected).sum(axis=1) / 2
-    return distances
+    return np.asarray(np.abs(shares - expected).sum(axis=1) / 2)
 
 
 SENTENCES = {

@@ -164,8 +164,7 @@ def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None
 def donor_divergence(joint: DoubleArray) -> DoubleArray:
     """(pool,) KL(P(A|x')‖P(A)) of every donor, nats; 0 for donors never shown."""
     prior = joint.sum(axis=1, keepdims=True)
-    divergence: DoubleArray = np.maximum(special.rel_entr(posterior(joint), prior).sum(axis=0), 0.0)
-    return divergence
+    return np.asarray(np.maximum(special.rel_entr(posterior(joint), prior).sum(axis=0), 0.0))
 
 
 def donor_leakage(joint: DoubleArray) -> DonorLeakage:

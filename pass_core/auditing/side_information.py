@@ -105,8 +105,7 @@ def _lookup_hits(column: ReleasedColumn, labels: IntArray, scoring: Scoring) -> 
     counts = np.zeros((n_values, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(counts, (column.train_values, labels), 1)
     guesses = np.where(counts.any(axis=1), counts.argmax(axis=1), scoring.guess)
-    hits: DoubleArray = (guesses[column.test_values] == scoring.labels).astype(np.float64)
-    return hits
+    return np.asarray((guesses[column.test_values] == scoring.labels).astype(np.float64))
 
 
 def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate | None:

@@ -137,14 +137,10 @@ def make_subject(
     own_adversaries: Mapping[str, Adversary] | None = None,
     combine_private: bool = True,
 ) -> Subject:
-    """The subject of an audit, from arrays.
+    """The subject of an audit, from arrays: attackers learn from `train` and are scored on `test`.
 
     Args:
-        train: records that attackers learn from.
-        test: records that attackers are scored on.
         columns: released beside the payload; a column named like an attribute is renamed to `released …`.
-        learnt_from: rows of train that the protector learnt from; None: unknown.
-        own_adversaries: attribute -> the adversary that the protector was trained against.
         combine_private: whether the combination of the private attributes is attacked as one more.
     """
     combination = _combination(attributes, train, test) if combine_private else []
@@ -214,8 +210,7 @@ def few_classes(values: ColumnValues, at_most: int) -> IntArray:
         commonest = np.argsort(-np.bincount(values.train, minlength=n_values), kind="stable")[: at_most - 1]
         class_of_value = np.full(n_values, at_most - 1)
         class_of_value[commonest] = np.arange(at_most - 1)
-    classes: IntArray = class_of_value[every].astype(np.int64)
-    return classes
+    return np.asarray(class_of_value[every].astype(np.int64))
 
 
 def _combination(attributes: tuple[Attribute, ...], train: Part, test: Part) -> list[tuple[Attribute, IntArray]]:

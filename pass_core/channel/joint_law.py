@@ -94,16 +94,14 @@ def rule_accuracy(learnt_on: DoubleArray, scored_on: DoubleArray) -> float:
 
 def best_rule(joint: DoubleArray) -> IntArray:
     """The likeliest class of every donor; a donor never seen gets the commonest class."""
-    rule: IntArray = np.where(joint.sum(axis=0) > 0, joint.argmax(axis=0), joint.sum(axis=1).argmax())
-    return rule
+    return np.asarray(np.where(joint.sum(axis=0) > 0, joint.argmax(axis=0), joint.sum(axis=1).argmax()))
 
 
 def posterior(joint: DoubleArray) -> DoubleArray:
     """P(A=a|X'=d), (classes, pool); a donor never seen has the class shares."""
     shown = joint.sum(axis=0)
     prior = joint.sum(axis=1, keepdims=True) / joint.sum()
-    posteriors: DoubleArray = np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior)
-    return posteriors
+    return np.asarray(np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior))
 
 
 def mutual_information(joint: DoubleArray) -> float:
@@ -117,8 +115,7 @@ def substitution_confusion(joint: DoubleArray, donor_labels: IntArray) -> Double
     """C[i, j] = probability that a record of class i is replaced by a donor of class j; an absent class has a zero row."""
     counts = joint @ one_hot(donor_labels, len(joint))  # (classes, classes)
     totals = counts.sum(axis=1, keepdims=True)
-    shares: DoubleArray = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
-    return shares
+    return np.asarray(np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0))
 
 
 def entropy(distribution: DoubleArray) -> float:

@@ -64,12 +64,7 @@ class Column:
 def sample_pool(
     columns: Mapping[str, Column], useful: tuple[str, ...], n_records: int, config: PoolConfig, rng: np.random.Generator
 ) -> IntArray:
-    """Sorted indices of the donors; every useful class that occurs in training has at least one donor.
-
-    Raises:
-        ConfigError: an attribute or a class is unknown, or shares do not sum to 1.
-        DataError: too few records for the pool or for a class, or a useful class without donor (L_U would be infinite).
-    """
+    """Sorted indices of the donors. A useful class without any donor is a DataError: L_U would be infinite."""
     allowed = _allowed(columns, n_records, config.only)
     n_donors = config.donors or max(1, min(DONORS, len(allowed) // 2))
     if n_donors > len(allowed):

@@ -75,8 +75,7 @@ class Exclusion:
 
     def of(self, rows: slice | IntArray) -> NDArray[np.bool_]:
         """(rows, pool) True where a donor is excluded for a record."""
-        excluded: NDArray[np.bool_] = self.record_units[rows, None] == self.donor_units
-        return excluded
+        return np.asarray(self.record_units[rows, None] == self.donor_units)
 
     def subset(self, rows: IntArray) -> "Exclusion":
         """The exclusion of some of the records."""

@@ -60,8 +60,7 @@ class Scoring:
         span = float(self.control.mean()) - self.majority
         ratio = (float(hits.mean()) - self.majority) / span
         against = ratio * self.control + (1 - ratio) * (self.labels == self.guess)
-        spread: DoubleArray = self.blocks.centred(hits - against, self.labels) / span
-        return spread
+        return self.blocks.centred(hits - against, self.labels) / span
 
     def nag(self, hits: DoubleArray) -> Estimate:
         """NAG; its interval is Wilson's of the accuracy, with NAG's own variance, on NAG's scale."""
@@ -138,11 +137,9 @@ def area_under_curve(scores: DoubleArray, positive: np.ndarray) -> tuple[float, 
 
 def hits_of(probabilities: DoubleArray, labels: IntArray) -> DoubleArray:
     """1 where the likeliest class is the right one."""
-    hits: DoubleArray = (probabilities.argmax(axis=1) == labels).astype(np.float64)
-    return hits
+    return np.asarray((probabilities.argmax(axis=1) == labels).astype(np.float64))
 
 
 def class_shares(labels: IntArray, n_classes: int) -> DoubleArray:
     """Share of every class."""
-    shares: DoubleArray = one_hot(labels, n_classes).mean(axis=0)
-    return shares
+    return np.asarray(one_hot(labels, n_classes).mean(axis=0))

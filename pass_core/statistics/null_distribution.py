@@ -66,8 +66,7 @@ class CellSums:
         groupings = np.atleast_2d(codes)[:, self._members]
         indicators = np.zeros((n_codes, len(self._members)))
         np.add.at(indicators, (groupings, np.arange(len(self._members))), 1.0)
-        table: DoubleArray = indicators @ self._law
-        return table
+        return indicators @ self._law
 
 
 def donor_sums(channel: Channel, features: FloatArray, groupings: Sequence[IntArray]) -> DonorSums:
@@ -92,14 +91,10 @@ class Units:
 
 
 def choose_units(labels: IntArray, kept: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
-    """The largest units over which permuting these classes is meaningful.
+    """The largest units over which permuting these classes is meaningful; they keep the classes `kept` that they share.
 
     A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering
     of the persons is the same information.
-
-    Args:
-        kept: classes that units keep, each where all records of a unit share it: what the channel is meant to keep, and what
-            the attacker knows.
     """
     for name, groups in (("person", persons), ("recording", blocks)):
         _, indices = np.unique(groups, return_inverse=True)
@@ -137,12 +132,9 @@ def compare_with_null(
     known: IntArray | None = None,
     released: bool = False,
 ) -> tuple[NullComparison, dict[int, NullComparison]]:
-    """I(X';S), or I(X';S|K) for an attacker who knows K, compared with classes permuted over the units.
+    """I(X';S), or I(X';S|K) for an attacker who knows K, compared with classes permuted over the units; then I(X';S|K=k).
 
     Where K is released, too, the figure is I(X',K;S): the information in K alone counts.
-
-    Returns:
-        The figure, and I(X';S|K=k) for every class k that occurs.
     """
     side = np.zeros(len(labels), dtype=np.int64) if known is None else known
     n_classes, n_known = int(labels.max()) + 1, int(side.max()) + 1
@@ -182,8 +174,7 @@ def _information(tables: DoubleArray) -> DoubleArray:
     classes, donors = tables.sum(axis=3), tables.sum(axis=2)
     masses = classes.sum(axis=2)
     marginals = special.xlogy(classes, classes).sum(axis=2) + special.xlogy(donors, donors).sum(axis=2)
-    information: DoubleArray = np.maximum(0.0, whole - marginals + special.xlogy(masses, masses))
-    return information
+    return np.asarray(np.maximum(0.0, whole - marginals + special.xlogy(masses, masses)))
 
 
 def compared(figures: DoubleArray, dealings: float = math.inf) -> NullComparison:

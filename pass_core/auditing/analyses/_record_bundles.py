@@ -147,8 +147,7 @@ def donor_log_likelihood(joint: DoubleArray, records: int) -> DoubleArray:
     """
     marginal, shares = joint.sum(axis=0), joint.sum(axis=1, keepdims=True)
     likelihood = (records * joint + marginal) / (records * shares + 1)
-    evidences: DoubleArray = np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
-    return evidences
+    return np.asarray(np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy())
 
 
 def _evidence(

@@ -45,17 +45,12 @@ def find_replay(
     claimed_secret: bool,
     more_seeds: Iterable[int] = (),
 ) -> Replay:
-    """Tries seeds 0 to 4095 and `more_seeds`, which are not negative.
+    """Tries seeds 0 to 4095 and `more_seeds`, which are not negative; no records where agreement would mean nothing.
 
     Args:
         p: (n, pool) rows P(.|x) of the first records that were drawn, in that order and bit for bit as used.
-        record_ids: (n,)
         donors: (n,) that were released for them.
         scopes: what keyed draws may have been bound to, as `tasks.steps.substitute` does: data set, model digest, rule.
-        claimed_secret: the release declares its key secret.
-
-    Returns:
-        The finding; with no records where draws are so certain that agreement would mean nothing.
     """
     seeds = sorted({*range(SEEDS), *more_seeds})
     guesses = [*(_keyed(scope, record_ids) for scope in scopes), _numpy]
