@@ -65,9 +65,8 @@ class AuditResult:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()]
         head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
-        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows())
         words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._sentences())
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"<p><strong>Verdict: {self.verdict}</strong></p>{table}{words}"

@@ -19,31 +19,25 @@ MOST_SUBGROUPS = 20  # classes of an attribute that subgroups are made of; ident
 
 def find_conditional(audited: Audited, attacked: Attacked) -> tuple[tuple[Subgroup, ...], tuple[SideInformation, ...]]:
     """How the classes of every other attribute change the figures of this one."""
-    subject, attribute = audited.subject, attacked.attribute
+    subject, attribute, rng_for = audited.subject, attacked.attribute, audited.rng_for
     pairs = {known.name for private, known in known_pairs(subject) if private.name == attribute.name}
-    columns = {one.attribute.name: one for one in subject.columns}
     subgroups: list[Subgroup] = []
     side: list[SideInformation] = []
     for known in subject.known():
         if known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
             continue
-        hits, whole, each = _knowing(audited, attacked, known) if known.name in pairs else (None, None, {})
-        if hits is not None:
-            side.append(_side_information(subject, attacked, known, columns.get(known.name), hits=hits, whole=whole))
+        exact_hits, whole, each = None, None, dict[int, Information]()
+        if known.name in pairs:  # the attacker learns a rule for every known class: the exact one, or a linear one without a pool
+            if audited.passed is not None:
+                exact_hits = audited.passed.known_hits[attribute.name, known.name]
+                whole, each = information(audited, attribute, rng_for("null", attribute.name, known.name), known)
+            hits = exact_hits
+            if hits is None:
+                hits = _linear_hits(subject, attribute, known, rng_for("knowing", attribute.name, known.name))
+            side.append(_side_information(subject, attacked, known, hits, whole))
         if known.n_classes <= MOST_SUBGROUPS:
-            subgroups += _subgroups(audited, attacked, known, None if audited.passed is None else hits, each)
+            subgroups += _subgroups(audited, attacked, known, exact_hits, each)
     return tuple(subgroups), tuple(side)
-
-
-def _knowing(
-    audited: Audited, attacked: Attacked, known: Attribute
-) -> tuple[DoubleArray, Information | None, Mapping[int, Information]]:
-    """Hits of an attacker who learns a rule for every known class: the exact one, or a linear one without a pool."""
-    subject, attribute, rng_for = audited.subject, attacked.attribute, audited.rng_for
-    if audited.passed is not None:
-        whole, each = information(audited, attribute, rng_for("null", attribute.name, known.name), known)
-        return audited.passed.known_hits[attribute.name, known.name], whole, each
-    return _linear_hits(subject, attribute, known, rng_for("knowing", attribute.name, known.name)), None, {}
 
 
 def _linear_hits(subject: Subject, attribute: Attribute, known: Attribute, rng: np.random.Generator) -> DoubleArray:
@@ -77,16 +71,11 @@ def _guess_knowing(subject: Subject, attribute: Attribute, known: Attribute) -> 
 
 
 def _side_information(
-    subject: Subject,
-    attacked: Attacked,
-    known: Attribute,
-    column: ReleasedColumn | None,
-    *,
-    hits: DoubleArray,
-    whole: Information | None,
+    subject: Subject, attacked: Attacked, known: Attribute, hits: DoubleArray, whole: Information | None
 ) -> SideInformation:
     """With a column published beside the record, the worse of what its value reveals alone and what both reveal together."""
     attribute, scoring = attacked.attribute, attacked.scoring
+    column = next((one for one in subject.columns if one.attribute.name == known.name), None)
     if column is None:
         guesses = _guess_knowing(subject, attribute, known)[subject.labels("test", known.name)]
         alone = (guesses == scoring.labels).astype(np.float64)

@@ -53,14 +53,15 @@ class _Persons:
     rows: IntArray  # (n,) positions among the test records
     starts: IntArray  # (persons + 1,) where a person's begin
     bundles: int  # of every person
+    sizes: Sequence[int]  # of bundles, ascending
 
     @classmethod
-    def drawn(cls, persons: IntArray, largest: int, rng: np.random.Generator) -> "_Persons":
+    def drawn(cls, persons: IntArray, sizes: Sequence[int], rng: np.random.Generator) -> "_Persons":
         chosen = np.sort(rng.permutation(np.unique(persons))[:BUNDLES])
-        at_most = max(RECORDS_PER_PERSON, largest)
+        at_most = max(RECORDS_PER_PERSON, *sizes)
         rows = [rng.permutation(np.flatnonzero(persons == person))[:at_most] for person in chosen]
-        starts = np.cumsum([0, *map(len, rows)])
-        return cls(np.concatenate(rows), starts, min(BUNDLES_PER_PERSON, -(-BUNDLES // len(chosen))))
+        bundles = min(BUNDLES_PER_PERSON, -(-BUNDLES // len(chosen)))
+        return cls(np.concatenate(rows), np.cumsum([0, *map(len, rows)]), bundles, sizes)
 
     @property
     def counts(self) -> IntArray:
@@ -78,7 +79,7 @@ def find_bundles(subject: Subject, sizes: Sequence[int], rng_for: Callable[..., 
     """Every private attribute that belongs to persons and is one that training records have."""
     if not sizes:
         return ()
-    persons = _Persons.drawn(subject.test.persons, max(sizes), rng_for("linkage", "persons"))
+    persons = _Persons.drawn(subject.test.persons, sorted(set(sizes)), rng_for("linkage", "persons"))
     draws = _fresh_draws(subject, persons, rng_for("linkage", "releases"))
     found = []
     for attribute in with_role(subject.attributes, "private"):
@@ -88,24 +89,17 @@ def find_bundles(subject: Subject, sizes: Sequence[int], rng_for: Callable[..., 
             continue
         evidence = _evidence(subject, persons, attribute, draws, rng_for("linkage", "attack", attribute.name))
         rng = rng_for("linkage", "bundles", attribute.name)
-        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes=sizes, rng=rng))
+        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, rng=rng))
     return tuple(found)
 
 
 def _bundles_of(
-    name: str,
-    persons: _Persons,
-    classes: IntArray,
-    prior: DoubleArray,
-    evidence: Evidence,
-    *,
-    sizes: Sequence[int],
-    rng: np.random.Generator,
+    name: str, persons: _Persons, classes: IntArray, prior: DoubleArray, evidence: Evidence, *, rng: np.random.Generator
 ) -> Bundles:
     """Among the persons whose class the attacker has met: others are beyond any attack that learns."""
     met = np.flatnonzero(prior[classes] > 0)
     counts = persons.counts[met]
-    kept = [size for size in sorted(set(sizes)) if 2 * (counts >= size).sum() >= len(met)]
+    kept = [size for size in persons.sizes if 2 * (counts >= size).sum() >= len(met)]
     log_prior = np.log(prior, out=np.full(len(prior), -np.inf), where=prior > 0)
     rates = np.full((len(kept), len(met)), np.nan)  # stays so where a person has too few records
     for place, person in enumerate(met):
