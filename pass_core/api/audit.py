@@ -113,16 +113,11 @@ def audit(
         depth: settings of `Depth`.
         thresholds: settings of `Thresholds`: name -> {"value": number, "reason": sentence}.
         verbose: prints the name of every attack that has finished.
-
-    Raises:
-        AuditError: there are no records for attackers to learn from, or an attribute cannot be inferred from originals.
     """
     known = train or getattr(protector, "training_", None)
     if known is None:
-        raise AuditError(
-            "train: expected records that attackers learn from, found none, since a loaded protector has no training records; "
-            "pass train=protector.records(X_train, labels_train, persons=persons_train)"
-        )
+        found = "expected records that attackers learn from, found none, since a loaded protector has no training records"
+        raise AuditError(f"train: {found}; pass train=protector.records(X_train, labels_train, persons=persons_train)")
     chosen = dict.fromkeys(discovery.available(pass_core.attacks)) if attacks is None else attacks
     loaded = {name: discovery.load(pass_core.attacks, name).ATTACK for name in chosen}
     named = tuple(NamedAttack(name, a, config_of(a.config_type, chosen[name], f"attacks.{name}")) for name, a in loaded.items())

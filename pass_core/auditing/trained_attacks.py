@@ -54,10 +54,8 @@ def attack_attribute(
     train, test = subject.train.records, subject.test.records
     train_labels, labels = train.labels[attribute.name], test.labels[attribute.name]
     if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
-        raise AuditError(
-            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer; "
-            "drop the attribute or split the data differently"
-        )
+        found = "expected records of at least two classes in training and in test, found fewer"
+        raise AuditError(f"attribute {attribute.name!r}: {found}; drop the attribute or split the data differently")
     count, pool = attribute.n_classes, subject.substitution
     originals = AttackTask(released_train=lambda _: train.features, train_labels=train_labels, n_classes=count)
     released = AttackTask(
