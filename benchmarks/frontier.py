@@ -171,8 +171,8 @@ def measure_point(
         row |= {
             f"information_train_{attribute.name}": mutual_information(train.joint[attribute.name]),
             f"information_test_{attribute.name}": null.found,
-            f"null_{attribute.name}": null.mean,
-            f"null_deviation_{attribute.name}": null.deviation,
+            f"null_{attribute.name}": null.null_mean,
+            f"null_deviation_{attribute.name}": null.null_deviation,
             f"p_{attribute.name}": null.p_value,
         }
     for label, found in (("exact", exact), ("probe", probed)):

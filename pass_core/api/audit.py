@@ -13,7 +13,7 @@ import pass_core.attacks
 from pass_core import discovery
 from pass_core.api.protector import Key, Labelled, Protector
 from pass_core.auditing.analyses.seed_replay import Replay, find_replay
-from pass_core.auditing.findings import AuditFindings, Check, Outcome
+from pass_core.auditing.findings import AuditFindings, Check, Outcome, with_interval
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Split, Subject, make_subject
 from pass_core.auditing.thresholds import Depth, Thresholds
@@ -65,27 +65,18 @@ class AuditResult:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()]
         head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
-        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows())
         words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._sentences())
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"<p><strong>Verdict: {self.verdict}</strong></p>{table}{words}"
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [
-            (
-                row.name,
-                row.role,
-                f"{row.guess:.1%}",
-                f"{row.unprotected.value:.1%}",
-                f"{row.protected.value:.1%}",
-                f"{row.nag.value:.1%} ({row.nag.low:.1%} to {row.nag.high:.1%})",
-                row.attack,
-                row.verdict or "not judged",
-            )
-            for row in self.findings.attributes
-        ]
+        rows = []
+        for row in self.findings.attributes:
+            accuracies = (f"{share:.1%}" for share in (row.guess, row.unprotected.value, row.protected.value))
+            rows.append((row.name, row.role, *accuracies, with_interval(row.nag), row.attack, row.verdict or "not judged"))
+        return rows
 
     def _sentences(self) -> list[str]:
         meaning = [
@@ -122,18 +113,14 @@ def audit(
         depth: settings of `Depth`.
         thresholds: settings of `Thresholds`: name -> {"value": number, "reason": sentence}.
         verbose: prints the name of every attack that has finished.
-
-    Raises:
-        AuditError: there are no records for attackers to learn from, or an attribute cannot be inferred from originals.
     """
     known = train or getattr(protector, "training_", None)
     if known is None:
-        raise AuditError(
-            "train: expected records that attackers learn from, found none, since a loaded protector has no training records; "
-            "pass train=protector.records(X_train, labels_train, persons=persons_train)"
-        )
+        found = "expected records that attackers learn from, found none, since a loaded protector has no training records"
+        raise AuditError(f"train: {found}; pass train=protector.records(X_train, labels_train, persons=persons_train)")
     chosen = dict.fromkeys(discovery.available(pass_core.attacks)) if attacks is None else attacks
-    named = tuple(_named(name, settings) for name, settings in chosen.items())
+    loaded = {name: discovery.load(pass_core.attacks, name).ATTACK for name in chosen}
+    named = tuple(NamedAttack(name, a, config_of(a.config_type, chosen[name], f"attacks.{name}")) for name, a in loaded.items())
     effort, limits = config_of(Depth, depth, "depth"), config_of(Thresholds, thresholds, "thresholds")
     splits: dict[Split, Labelled] = {"train": known, "test": protector.records(X, labels, persons=persons, ids=ids)}
     rng_for = functools.partial(stream, protector.seed, "audit")
@@ -161,30 +148,21 @@ def audit(
     return AuditResult(findings, document(findings, context))
 
 
-def _named(name: str, settings: Mapping[str, Any] | None) -> NamedAttack:
-    attack = discovery.load(pass_core.attacks, name).ATTACK
-    return NamedAttack(name, attack, config_of(attack.config_type, settings, f"attacks.{name}"))
-
-
 def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes, fresh_draws: int, rng_for: RngFor) -> Subject:
     """The records as the audit sees them, with one keyed release of each split."""
     names = np.unique(np.concatenate([splits["train"].persons, splits["test"].persons, protector.donor_persons_]))
     persons = {split: np.searchsorted(names, data.persons) for split, data in splits.items()}
-    parts = {split: Part(data.records, persons[split], persons[split]) for split, data in splits.items()}
-    features = {split: data.records.features for split, data in splits.items()}
-    fitted, pool = protector.fitted_, protector.setting_.pool
+    train, test = (Part(data.records, persons[split], persons[split]) for split, data in splits.items())
+    fitted, features = protector.fitted_, train.records.features
     release: DrawnRelease | MadeRelease
     if fitted.channel is None:
-        train = features["train"]
-        release = MadeRelease(
-            (fitted.transform(features["test"], rng_for("release", "test")),),
-            lambda draw: fitted.transform(train, rng_for("release", str(draw % fresh_draws))),
-        )
+        released = fitted.transform(test.records.features, rng_for("release", "test"))
+        release = MadeRelease((released,), lambda draw: fitted.transform(features, rng_for("release", str(draw % fresh_draws))))
     else:
         place = {name: row for row, name in enumerate(splits["train"].ids.tolist())}
         release = DrawnRelease(
             channel=lambda split, rows: protector.channel_for(splits[split].subset(rows)),
-            donor_features=pool.features,
+            donor_features=protector.setting_.pool.features,
             drawn_test=protector.draw(splits["test"], key),
             drawn_train=protector.draw(splits["train"], key),
             donor_persons=np.searchsorted(names, protector.donor_persons_),
@@ -194,8 +172,8 @@ def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes,
         )
     return make_subject(
         attributes=protector.attributes(),
-        train=parts["train"],
-        test=parts["test"],
+        train=train,
+        test=test,
         release=release,
         learnt_from=splits["train"].learnt_from,
         own_adversaries=fitted.adversaries if isinstance(fitted, Adversarial) else {},
@@ -208,6 +186,5 @@ def _replay(protector: Protector, test: Labelled, subject: Subject, *, claimed_s
         return None
     channel = subject.substitution.channel("test", np.arange(len(test.ids)))
     rows, probabilities = next(channel.blocks(test.records.features))
-    ids, drawn = test.ids[rows].tolist(), subject.substitution.drawn[rows]
-    seeds = [max(0, protector.seed)]
+    ids, drawn, seeds = test.ids[rows].tolist(), subject.substitution.drawn[rows], [max(0, protector.seed)]
     return find_replay(probabilities, ids, drawn, [protector.scope_], claimed_secret=claimed_secret, more_seeds=seeds)

@@ -19,11 +19,7 @@ _MISSING = {"None", "nan", "<NA>", "NaT"}  # how libraries print a missing value
 
 
 def read_values(X: Any) -> Values:
-    """(n, *shape) the numbers of an array, a tensor or a table with numeric columns.
-
-    Raises:
-        DataError: something else than finite numbers, or no records.
-    """
+    """(n, *shape) the finite numbers of an array, a tensor or a table with numeric columns; anything else is a DataError."""
     values = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
     if values.dtype.kind not in "fiub":
         raise DataError(f"X: expected numbers only, found type {values.dtype}; drop or encode other columns")
@@ -60,11 +56,7 @@ def like(X: Any, released: Values) -> Any:
 
 
 def read_labels(labels: Any, names: Sequence[str], n: int) -> dict[str, Names]:
-    """Classes as text, per attribute, from a mapping, a table, or a single array where there is one attribute.
-
-    Raises:
-        DataError: an attribute is missing, or has another number of labels than there are records.
-    """
+    """Classes as text, per attribute, from a mapping, a table, or a single array where there is one attribute."""
     if isinstance(labels, Mapping) or columns_of(labels) is not None:
         known = tuple(labels) if isinstance(labels, Mapping) else columns_of(labels) or ()
         missing = [name for name in names if name not in known]
@@ -87,6 +79,8 @@ def read_names(values: Any, n: int, what: str) -> Names:
     return array.astype(np.str_)
 
 
-def content_ids(features: FloatArray) -> Names:
-    """An id for every record from its numbers alone: equal records have equal ids, in any order and any batch."""
+def read_ids(ids: Any, features: FloatArray) -> Names:
+    """Ids as text; where there are none, from each record's numbers alone: equal records have equal ids, in any batch."""
+    if ids is not None:
+        return read_names(ids, len(features), "ids")
     return np.array([hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in features])

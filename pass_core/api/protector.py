@@ -10,19 +10,8 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from pass_core.api.containers import (
-    Names,
-    Values,
-    as_features,
-    columns_of,
-    content_ids,
-    like,
-    read_labels,
-    read_names,
-    read_values,
-)
+from pass_core.api.containers import Names, Values, as_features, columns_of, like, read_ids, read_labels, read_names, read_values
 from pass_core.channel.draws import experiment_key, keyed_words
 from pass_core.channel.pool import Column, Forbidden, PoolConfig, sample_pool
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, draw_donors, exclusion_among
@@ -31,16 +20,8 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
 from pass_core.methods.base import ReleaseContext, find_method, fit_method
 from pass_core.randomness import stream
+from pass_core.storage import models
 from pass_core.storage.files import AnyPath, as_path, read_json, write_json
-from pass_core.storage.models import (
-    config_of,
-    describe_model,
-    load_tensors,
-    restore_model,
-    save_model,
-    save_tensors,
-    tensor_digest,
-)
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
@@ -102,10 +83,9 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             ids: (n,) names of the records; None: derived from their numbers.
         """
         method, config = find_method(self.method_name()), self._config()
-        training = config_of(TrainConfig, self.training, "training")
-        chosen = config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
-        values = read_values(X)
-        roles = self._roles()
+        training = models.config_of(TrainConfig, self.training, "training")
+        chosen = models.config_of(PoolConfig, {**(self.pool or {}), "donors": self.donors, "forbid": self.forbid}, "pool")
+        values, roles = read_values(X), self._roles()
         kept = [name for name in (*chosen.target, *chosen.stratify, *chosen.only) if name not in roles]
         texts = read_labels(labels, (*roles, *dict.fromkeys(kept)), len(values))
         self.classes_ = {name: tuple(np.unique(text).tolist()) for name, text in texts.items()}
@@ -122,18 +102,13 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.donors_, self.donor_ids_, self.donor_persons_ = values[rows], data.ids[rows], data.persons[rows]
         self.setting_ = ReleaseContext(self.attributes(), data.records.subset(rows), resolve_device(self.device))
         setting = dataclasses.replace(self.setting_, exclusion=self._exclusion(data.ids[known], data.persons[known]))
+        records, blocks, run = data.records.subset(known), data.blocks[known], TrainingContext(self._report)
         self.fitted_, learnt = fit_method(
-            method,
-            data.records.subset(known),
-            data.blocks[known],
-            context=setting,
-            config=config,
-            training=training,
-            rng_for=rng_for,
-            run=TrainingContext(self._report),
+            method, records, blocks, context=setting, config=config, training=training, rng_for=rng_for, run=run
         )
-        self.digest_ = tensor_digest(self.fitted_.state_dict())
-        self.training_ = dataclasses.replace(data, learnt_from=known[learnt])  # for `audit`; never saved
+        self.digest_ = models.tensor_digest(self.fitted_.state_dict())
+        named = Records(data.records.features, {name: labels_of[name] for name in roles})
+        self.training_ = dataclasses.replace(data, records=named, learnt_from=known[learnt])  # for `audit`; never saved
         return self
 
     def transform(self, X: Any, ids: Any = None, persons: Any = None, key: Key = None, *, return_donors: bool = False) -> Any:
@@ -166,51 +141,39 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: AnyPath) -> None:
         """Writes model, donors and parameters (safetensors and JSON). The folder is as confidential as the donors' records."""
         check_is_fitted(self, "fitted_")
-        place, pool = as_path(folder), self._pool_tensors()
-        training = config_of(TrainConfig, self.training, "training")
-        save_model(
-            place,
-            self.method_name(),
-            self.fitted_,
-            self.setting_,
-            config=self._config(),
-            training=training,
-            pool_digest=tensor_digest(pool),
-        )
-        save_tensors(place / "pool.safetensors", pool)
-        learnt = {
-            "classes": self.classes_,
-            "columns": self.feature_names_in_,
-            "donor_ids": self.donor_ids_.tolist(),
-            "donor_persons": self.donor_persons_.tolist(),
-        }
+        place, training = as_path(folder), models.config_of(TrainConfig, self.training, "training")
+        pool = {f"labels.{name}": torch.from_numpy(values) for name, values in self.setting_.pool.labels.items()}
+        pool["donors"] = torch.from_numpy(self.donors_)
+        digest, config = models.tensor_digest(pool), self._config()
+        name, fitted, setting = self.method_name(), self.fitted_, self.setting_
+        models.save_model(place, name, fitted, setting, config=config, training=training, pool_digest=digest)
+        models.save_tensors(place / "pool.safetensors", pool)
         parameters = {name: value for name, value in self.get_params().items() if name != "on_epoch"}
-        write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt})
+        learnt = {"classes": self.classes_, "columns": self.feature_names_in_}
+        donors = {"donor_ids": self.donor_ids_.tolist(), "donor_persons": self.donor_persons_.tolist()}
+        write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt, **donors})
 
     @classmethod
     def load(cls, folder: AnyPath) -> Self:
         """The protector that `save` wrote: it draws the same donors. A missing or damaged file is a DataError."""
         place = as_path(folder)
-        described, pool = read_json(place / "protector.json"), load_tensors(place / "pool.safetensors")
+        described, pool = read_json(place / "protector.json"), models.load_tensors(place / "pool.safetensors")
         if described.get("format") != FORMAT:
-            raise DataError(
-                f"{place / 'protector.json'}: expected format {FORMAT}, found {described.get('format')}; save it again"
-            )
-        if describe_model(place)["pool_digest"] != tensor_digest(pool):
+            found = f"expected format {FORMAT}, found {described.get('format')}"
+            raise DataError(f"{place / 'protector.json'}: {found}; save it again")
+        if models.describe_model(place)["pool_digest"] != models.tensor_digest(pool):
             raise ChecksumMismatch(f"{place}: expected the donors that the model was trained for, found others; save it again")
         protector = cls(**described["parameters"])
         protector.classes_ = {name: tuple(classes) for name, classes in described["classes"].items()}
         protector.donors_ = pool["donors"].numpy()
         protector.donor_ids_, protector.donor_persons_ = np.array(described["donor_ids"]), np.array(described["donor_persons"])
-        columns = described["columns"]
         protector.n_features_in_ = int(np.prod(protector.donors_.shape[1:]))
-        protector.feature_names_in_ = None if columns is None else tuple(columns)
+        protector.feature_names_in_ = None if described["columns"] is None else tuple(described["columns"])
         labels = {name.removeprefix("labels."): value.numpy() for name, value in pool.items() if name != "donors"}
-        protector.setting_ = ReleaseContext(
-            protector.attributes(), Records(as_features(protector.donors_), labels), resolve_device(protector.device)
-        )
-        protector.fitted_ = restore_model(place, protector.setting_)
-        protector.digest_ = tensor_digest(protector.fitted_.state_dict())
+        donors, device = Records(as_features(protector.donors_), labels), resolve_device(protector.device)
+        protector.setting_ = ReleaseContext(protector.attributes(), donors, device)
+        protector.fitted_ = models.restore_model(place, protector.setting_)
+        protector.digest_ = models.tensor_digest(protector.fitted_.state_dict())
         return protector
 
     @property
@@ -226,10 +189,8 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """Records as the fitted method reads them; labels, where they are given, as numbers of the classes of `fit`."""
         values = read_values(X)
         if values.shape[1:] != self.donors_.shape[1:] or columns_of(X) not in (None, self.feature_names_in_ or columns_of(X)):
-            raise DataError(
-                f"X: expected records of shape {self.donors_.shape[1:]} with the columns of fit, found {values.shape[1:]}; "
-                "select the same columns in the same order"
-            )
+            found = f"expected records of shape {self.donors_.shape[1:]} with the columns of fit, found {values.shape[1:]}"
+            raise DataError(f"X: {found}; select the same columns in the same order")
         if persons is None and self.forbid == "same_person":
             raise ConfigError('persons: expected one for every record, since forbid="same_person" needs them, found none')
         texts = {} if labels is None else read_labels(labels, tuple(self._roles()), len(values))
@@ -254,7 +215,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if chosen == "experiment":
             return experiment_key(self.seed)
         raise ConfigError(
-            "key: expected 32 secret bytes, found none. The same key and id give the same donor, so whoever has the key can draw "
+            "key: expected 32 secret bytes, found none. The same key and id give the same donor, so anyone with the key can draw "
             'the donors again. Pass key=secrets.token_bytes(32) and keep it secret, or key="experiment" if nothing is released'
         )
 
@@ -265,22 +226,16 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return exclusion_among(names.tolist(), donors.tolist())
 
     def _labelled(self, values: Values, texts: Mapping[str, Names], persons: Any, ids: Any) -> Labelled:
-        features, n = as_features(values), len(values)
-        names = content_ids(features) if ids is None else read_names(ids, n, "ids")
-        people = names if persons is None else read_names(persons, n, "persons")
-        return Labelled(
-            records=Records(features, {name: self._codes(name, text) for name, text in texts.items()}), ids=names, persons=people
-        )
-
-    def _codes(self, name: str, text: Names) -> IntArray:
-        """Numbers of the classes."""
-        classes = np.array(self.classes_[name])
-        unknown = int((~np.isin(text, classes)).sum())
-        if unknown:
-            raise DataError(
-                f"labels of {name!r}: expected the {len(classes)} classes of fit, found {unknown} record(s) of others"
-            )
-        return np.searchsorted(classes, text).astype(np.int64)
+        features, labels = as_features(values), {}
+        for name, text in texts.items():
+            classes = np.array(self.classes_[name])
+            if unknown := int((~np.isin(text, classes)).sum()):
+                found = f"expected the {len(classes)} classes of fit, found {unknown} record(s) of others"
+                raise DataError(f"labels of {name!r}: {found}")
+            labels[name] = np.searchsorted(classes, text).astype(np.int64)
+        names = read_ids(ids, features)
+        people = names if persons is None else read_names(persons, len(values), "persons")
+        return Labelled(records=Records(features, labels), ids=names, persons=people)
 
     def _roles(self) -> dict[str, Role]:
         named: dict[Role, Sequence[str]] = {"private": self.private, "useful": self.useful, "general": self.general}
@@ -297,11 +252,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return SHORT_NAMES.get(self.method, self.method)
 
     def _config(self) -> Any:
-        return config_of(find_method(self.method_name()).config_type, self.settings, "settings")
-
-    def _pool_tensors(self) -> dict[str, Tensor]:
-        labels = {f"labels.{name}": torch.from_numpy(values) for name, values in self.setting_.pool.labels.items()}
-        return {"donors": torch.from_numpy(self.donors_), **labels}
+        return models.config_of(find_method(self.method_name()).config_type, self.settings, "settings")
 
     def _report(self, epoch: Epoch) -> None:
         if self.verbose:

@@ -8,7 +8,7 @@ differ from other people, and that is no drift. Records of either side depend on
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.channel.substitution import Channel
 from pass_core.data import DoubleArray, FloatArray, IntArray
 from pass_core.errors import AuditError
-from pass_core.statistics.null_distribution import NullComparison, compared
+from pass_core.statistics.null_distribution import compared
 
 RECORDS = 2000  # at most, of each side: the tables of all pairs fit into memory, and an AUC is known to 0.01
 FEWEST_RECORDS = 20  # of each side: fewer cannot show any drift, which would look like none
@@ -45,14 +45,9 @@ class Side:
     def sampled(self, rng: np.random.Generator) -> "Side":
         """At most `RECORDS` of them."""
         rows = np.sort(rng.permutation(len(self.features))[:RECORDS])
-        channel, drawn = self.channel, self.drawn
-        return Side(
-            self.features[rows],
-            self.persons[rows],
-            self.blocks[rows],
-            None if channel is None else lambda chosen: channel(rows[chosen]),
-            drawn=None if drawn is None else drawn[rows],
-        )
+        whole, drawn = self.channel, None if self.drawn is None else self.drawn[rows]
+        channel = None if whole is None else lambda chosen: whole(rows[chosen])
+        return Side(self.features[rows], self.persons[rows], self.blocks[rows], channel, drawn=drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,48 +81,42 @@ class _Deals:
 
     def drift(self, name: str, figures: DoubleArray) -> Drift:
         """The figure of the true assignment beside those of the random ones."""
-        null = compared(figures)
+        null = asdict(compared(figures))
         # No test can be surer than one in the number of possible permutations.
-        return _described(name, null, max(null.p_value, 1 / self.possible), self.unit, self.units)
+        null["p_value"] = max(null["p_value"], 1 / self.possible)
+        return Drift(name=name, unit=self.unit, units=self.units, **null)
 
 
 def find_drift(reference: Side, new: Side, permutations: int, rng_for: Callable[..., np.random.Generator]) -> tuple[Drift, ...]:
     """Every figure that can be computed; those of donors need a pool, that of draws needs draws.
 
-    Args:
-        reference: records that are no donors, such as the hold-out: a donor can be replaced by itself, a new record cannot.
+    `reference` holds no donors, such as the hold-out does: a donor can be replaced by itself, a new record cannot.
     """
     for side, which in ((reference, "audited"), (new, "new")):
         if len(side.features) < FEWEST_RECORDS:
             raise AuditError(f"drift: expected at least {FEWEST_RECORDS} {which} records, found {len(side.features)}")
     if reference.features.shape[1:] != new.features.shape[1:]:
-        raise AuditError(
-            f"drift: expected features of shape {reference.features.shape[1:]}, found {new.features.shape[1:]}; use the same "
-            "extractor"
-        )
+        shapes = f"expected features of shape {reference.features.shape[1:]}, found {new.features.shape[1:]}"
+        raise AuditError(f"drift: {shapes}; use the same extractor")
     reference, new = reference.sampled(rng_for("drift", "reference")), new.sampled(rng_for("drift", "new"))
     deals = _Deals.of(reference, new, permutations, rng_for("drift", "deals"))
-    found = [deals.drift("feature_drift_at_most", _told_apart(reference.features, new.features, deals.is_new))]
+    found = [deals.drift("feature_drift_at_most", _separation(reference.features, new.features, deals.is_new))]
     if reference.channel is None or new.channel is None:
         return tuple(found)
-    rows = [_rows(side.channel, side.features) for side in (reference, new) if side.channel is not None]
+    rows = [
+        np.concatenate([p for _, p in channel(np.arange(len(features))).blocks(features)])
+        for channel, features in ((reference.channel, reference.features), (new.channel, new.features))
+    ]
     p = np.concatenate(rows)
     found.append(deals.drift("entropy_drift_at_most", _entropy_distances(p, deals.is_new)))
     found.append(deals.drift("exposure_drift_at_most", _exposure_distances(p, deals.is_new)))
     if new.drawn is not None:
         null = compared(_usage_distances(rows[1], new.drawn, permutations, rng_for("drift", "usage")))
-        found.append(_described("usage_drift_at_most", null, null.p_value, "record", len(new.drawn)))
+        found.append(Drift(name="usage_drift_at_most", unit="record", units=len(new.drawn), **asdict(null)))
     return tuple(found)
 
 
-def _described(name: str, null: NullComparison, p_value: float, unit: str, units: int) -> Drift:
-    return Drift(
-        name=name, found=null.found, null_mean=null.mean, null_deviation=null.deviation,
-        p_value=p_value, excess=null.excess, unit=unit, units=units,
-    )  # fmt: skip
-
-
-def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
+def _separation(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> DoubleArray:
     """(deals,) AUC of separating the sides by which one a record resembles more, itself left out.
 
     Alike is a Gaussian of the distance, which sees differences of any form; its width is the usual distance of two records.
@@ -146,12 +135,7 @@ def _told_apart(reference: FloatArray, new: FloatArray, is_new: BoolArray) -> Do
     score = to_new / (n_new - dealt).clamp_min(1.0) - (to_all - to_new) / (n_old - (1 - dealt)).clamp_min(1.0)
     ranks = stats.rankdata(score.numpy(), axis=1)
     above, below = is_new.sum(axis=1), (~is_new).sum(axis=1)
-    areas: DoubleArray = ((ranks * is_new).sum(axis=1) - above * (above + 1) / 2) / (above * below)
-    return areas
-
-
-def _rows(channel: Callable[[IntArray], Channel], features: FloatArray) -> FloatArray:
-    return np.concatenate([p for _, p in channel(np.arange(len(features))).blocks(features)])
+    return np.asarray(((ranks * is_new).sum(axis=1) - above * (above + 1) / 2) / (above * below))
 
 
 def _entropy_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -160,8 +144,7 @@ def _entropy_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
     order = np.argsort(entropies)
     dealt = is_new[:, order]
     steps = dealt / dealt.sum(axis=1, keepdims=True) - ~dealt / (~dealt).sum(axis=1, keepdims=True)
-    distances: DoubleArray = np.abs(np.cumsum(steps, axis=1)[:, :-1]) @ np.diff(entropies[order])
-    return distances
+    return np.asarray(np.abs(np.cumsum(steps, axis=1)[:, :-1]) @ np.diff(entropies[order]))
 
 
 def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
@@ -170,8 +153,7 @@ def _exposure_distances(p: FloatArray, is_new: BoolArray) -> DoubleArray:
     to_new, to_all = (dealt @ rows).double(), rows.sum(dim=0, dtype=torch.float64)
     n_new = dealt.sum(dim=1, keepdim=True).double()
     difference = to_new / n_new - (to_all - to_new) / (len(rows) - n_new)
-    distances: DoubleArray = difference.abs().sum(dim=1).numpy() / 2
-    return distances
+    return difference.abs().sum(dim=1).numpy() / 2
 
 
 def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.Generator) -> DoubleArray:
@@ -180,8 +162,7 @@ def _usage_distances(p: FloatArray, drawn: IntArray, draws: int, rng: np.random.
     every = np.concatenate([drawn[None], inverse_cdf(p, words)])
     expected = p.mean(axis=0, dtype=np.float64)
     shares = np.stack([np.bincount(donors, minlength=len(expected)) / len(p) for donors in every])
-    distances: DoubleArray = np.abs(shares - expected).sum(axis=1) / 2
-    return distances
+    return np.asarray(np.abs(shares - expected).sum(axis=1) / 2)
 
 
 SENTENCES = {

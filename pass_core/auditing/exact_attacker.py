@@ -1,31 +1,29 @@
-"""The exact attacker: two streamed passes through the channel, and everything that follows from them by arithmetic."""
+"""The exact attacker: two streamed passes through the channel, and everything that follows from them by arithmetic.
+
+The certificate at the end bounds how much any donor, and any two records, can differ in what they reveal about an attribute.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
+from scipy.spatial.distance import pdist
 
-from pass_core.auditing.certificate import certify, donor_leakage, rare_donors
-from pass_core.auditing.findings import ExactFindings, Information
+from pass_core.auditing.findings import Certificate, DonorLeakage, ExactFindings, Information
 from pass_core.auditing.subject import Subject, Substitution
 from pass_core.auditing.thresholds import Depth
 from pass_core.auditing.trained_attacks import Attacked, RngFor
 from pass_core.channel.joint_law import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
-from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, combinations, one_hot, with_role
+from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot, with_role
 from pass_core.statistics.intervals import CONFIDENCE
 from pass_core.statistics.nag import nag
-from pass_core.statistics.null_distribution import (
-    MOST_CELLS,
-    DonorSums,
-    NullComparison,
-    Units,
-    choose_units,
-    compare_with_null,
-    donor_sums,
-)
+from pass_core.statistics.null_distribution import MOST_CELLS, DonorSums, choose_units, compare_with_null, donor_sums
 
 MOST_COMBINATIONS = 256  # of a private and a known class: what an attacker who knows an attribute is computed for
+MOST_PAIRED = 3000  # records among which the farthest two are sought; all where the attribute has two classes
+RARE = 0.01  # share of the releases that a robust bound leaves out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +49,11 @@ class Audited:
 
 
 def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
-    """Private attributes with what an attacker may know beside the release, unless that alone determines the attribute.
+    """Private attributes with what an attacker may know beside the release.
 
-    A column published with the release may determine it: then the release is to blame.
+    What determines the attribute alone is left out, unless it is published with the release: then the release is to blame.
     """
-    pairs = []
-    released = [one.attribute for one in subject.columns]
+    pairs, released = [], [one.attribute for one in subject.columns]
     for private in with_role(subject.attributes, "private"):
         for known in subject.known():
             if known.name in (private.name, *subject.combines.get(private.name, ())):
@@ -70,27 +67,27 @@ def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
 
 def pass_exactly(subject: Subject, substitution: Substitution, depth: Depth, rng_for: RngFor) -> ExactPass:
     """Rules are learnt on the training records and read out for the test records."""
-    test = subject.test
-    channel = substitution.channel("test", np.arange(len(test)))
-    rules = {a.name: one_hot(best_rule(substitution.train_law.joint[a.name]), a.n_classes) for a in subject.attributes}
+    test, joints = subject.test, substitution.train_law.joint
+    rows = np.arange(len(test))
     known_rules = _known_rules(subject, substitution)
-    readouts: dict[str, DoubleArray] = {f"rule {name}": matrix for name, matrix in rules.items()}
+    readouts = {f"rule {a.name}": one_hot(best_rule(joints[a.name]), a.n_classes) for a in subject.attributes}
     readouts |= {f"rule {private} knowing {known}": matrix for (private, known), matrix in known_rules.items()}
     for attribute in with_role(subject.attributes, "private"):
-        joint = substitution.train_law.joint[attribute.name]
-        readouts[f"inferred {attribute.name}"] = np.ascontiguousarray(posterior(joint).T)
-        readouts[f"rare {attribute.name}"] = rare_donors(joint)[:, None]
-    law = channel_law(
-        channel, test.records.features, test.records.labels, subject.attributes, rng=rng_for("law"), n_draws=0, readouts=readouts
-    )
-    records = np.arange(len(test))
-    hits = {name: law.readouts[f"rule {name}"][records, subject.labels("test", name)] for name in rules}
+        readouts[f"inferred {attribute.name}"] = np.ascontiguousarray(posterior(joints[attribute.name]).T)
+        readouts[f"rare {attribute.name}"] = rare_donors(joints[attribute.name])[:, None]
+    records, channel = test.records, substitution.channel("test", rows)
+    law = channel_law(channel, records.features, records.labels, subject.attributes, readouts=readouts)
+    hits = {a.name: law.readouts[f"rule {a.name}"][rows, subject.labels("test", a.name)] for a in subject.attributes}
     known_hits = {}
     for private, known in known_rules:
-        n_classes = len(substitution.train_law.joint[private])
-        code = subject.labels("test", known) * n_classes + subject.labels("test", private)
-        known_hits[private, known] = law.readouts[f"rule {private} knowing {known}"][records, code]
-    sums, rows = _null_sums(subject, substitution, depth, rng_for)
+        code = subject.labels("test", known) * len(joints[private]) + subject.labels("test", private)
+        known_hits[private, known] = law.readouts[f"rule {private} knowing {known}"][rows, code]
+    # Nulls are computed on all test records where they fall into few cells, else on some of them at random.
+    groupings = [test.persons, test.blocks, *records.labels.values()]
+    if len(test) > depth.null_records and combinations(groupings).max() >= MOST_CELLS:
+        rows = np.sort(rng_for("null records").permutation(len(test))[: depth.null_records])
+    groupings, channel = [grouping[rows] for grouping in groupings], substitution.channel("test", rows)
+    sums = donor_sums(channel, records.features[rows], groupings)
     return ExactPass(law=law, hits=hits, known_hits=known_hits, sums=sums, rows=rows)
 
 
@@ -99,32 +96,18 @@ def _known_rules(subject: Subject, substitution: Substitution) -> dict[tuple[str
     pairs = known_pairs(subject)
     if not pairs:
         return {}
-    codes, starts, start = [], [], 0
-    for private, known in pairs:
-        pair = subject.labels("train", known.name) * private.n_classes + subject.labels("train", private.name)
-        codes.append(pair + start)
-        starts.append(start)
-        start += private.n_classes * known.n_classes
+    ends = np.cumsum([private.n_classes * known.n_classes for private, known in pairs])
+    codes = [
+        start + subject.labels("train", known.name) * private.n_classes + subject.labels("train", private.name)
+        for (private, known), start in zip(pairs, (0, *ends), strict=False)
+    ]
     channel = substitution.channel("train", np.arange(len(subject.train)))
-    sums = accumulate(channel, subject.train.records.features, np.stack(codes), start)
+    sums = accumulate(channel, subject.train.records.features, np.stack(codes), int(ends[-1]))
     rules = {}
-    for (private, known), first in zip(pairs, starts, strict=True):
-        tables = sums[first : first + private.n_classes * known.n_classes].reshape(known.n_classes, private.n_classes, -1)
-        rules[private.name, known.name] = np.concatenate(
-            [one_hot(best_rule(table), private.n_classes) for table in tables], axis=1
-        )
+    for (private, known), table in zip(pairs, np.split(sums, ends[:-1]), strict=True):
+        best = [one_hot(best_rule(part), private.n_classes) for part in np.split(table, known.n_classes)]
+        rules[private.name, known.name] = np.concatenate(best, axis=1)
     return rules
-
-
-def _null_sums(subject: Subject, substitution: Substitution, depth: Depth, rng_for: RngFor) -> tuple[DonorSums, IntArray]:
-    """Sums over all test records where they fall into few cells, else over some of them at random."""
-    test = subject.test
-    rows: IntArray = np.arange(len(test))
-    groupings = [test.persons, test.blocks, *test.records.labels.values()]
-    if len(test) > depth.null_records and combinations(groupings).max() >= MOST_CELLS:
-        rows = np.sort(rng_for("null records").permutation(len(test))[: depth.null_records])
-    features: FloatArray = test.records.features[rows]
-    return donor_sums(substitution.channel("test", rows), features, [grouping[rows] for grouping in groupings]), rows
 
 
 def information(
@@ -143,20 +126,7 @@ def information(
     units = choose_units(labels, kept, test.persons[rows], test.blocks[rows])
     permutations = audited.depth.permutations
     whole, each = compare_with_null(passed.sums, labels, units, rng, permutations=permutations, known=side, released=released)
-    return described(whole, units), {label: described(comparison, units) for label, comparison in each.items()}
-
-
-def described(comparison: NullComparison, units: Units) -> Information:
-    """A comparison as it is written down."""
-    return Information(
-        found=comparison.found,
-        null_mean=comparison.mean,
-        null_deviation=comparison.deviation,
-        p_value=comparison.p_value,
-        excess=comparison.excess,
-        unit=units.name,
-        units=units.number,
-    )
+    return Information.of(whole, units), {label: Information.of(comparison, units) for label, comparison in each.items()}
 
 
 def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None:
@@ -166,9 +136,10 @@ def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None
         return None
     name, scoring, rng_for = attacked.attribute.name, attacked.scoring, audited.rng_for
     train, test = substitution.train_law.joint[name], passed.law.joint[name]
-    hits = passed.hits[name]
-    plug_in = plug_in_accuracy(test)
-    bound = min(1.0, plug_in + _deviation_bound(audited.subject.test.persons))
+    hits, plug_in = passed.hits[name], plug_in_accuracy(test)
+    # McDiarmid: another person in a person's place moves the plug-in accuracy by at most that person's share of the records.
+    shares = np.unique(audited.subject.test.persons, return_counts=True)[1] / len(audited.subject.test)
+    bound = min(1.0, plug_in + math.sqrt(-math.log(1 - CONFIDENCE) / 2 * float((shares**2).sum())))
     unprotected = float(scoring.control.mean())
     priors = test.sum(axis=1, keepdims=True)
     present = priors[:, 0] > 0
@@ -190,8 +161,56 @@ def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None
     )
 
 
-def _deviation_bound(persons: IntArray) -> float:
-    """McDiarmid: another person in a person's place moves the plug-in accuracy by at most that person's share of the records."""
-    _, counts = np.unique(persons, return_counts=True)
-    shares = counts / counts.sum()
-    return math.sqrt(-math.log(1 - CONFIDENCE) / 2 * float((shares**2).sum()))
+def donor_divergence(joint: DoubleArray) -> DoubleArray:
+    """(pool,) KL(P(A|x')‖P(A)) of every donor, nats; 0 for donors never shown."""
+    prior = joint.sum(axis=1, keepdims=True)
+    return np.asarray(np.maximum(special.rel_entr(posterior(joint), prior).sum(axis=0), 0.0))
+
+
+def donor_leakage(joint: DoubleArray) -> DonorLeakage:
+    """The worst donor, and what nearly all releases stay below."""
+    prior, shown = joint.sum(axis=1, keepdims=True), joint.sum(axis=0)
+    ratios = posterior(joint)[:, shown > 0] / np.where(prior > 0, prior, 1)
+    divergence = donor_divergence(joint)
+    quantiles = {str(q): _mass_quantile(divergence, shown, q) for q in (0.5, 0.95, 1 - RARE)}
+    return DonorLeakage(float(ratios.max()), float(divergence.max()), quantiles)
+
+
+def rare_donors(joint: DoubleArray) -> np.ndarray:
+    """(pool,) 1.0 for donors that reveal more than 99 % of the releases do."""
+    divergence, shown = donor_divergence(joint), joint.sum(axis=0)
+    return (divergence > _mass_quantile(divergence, shown, 1 - RARE)).astype(np.float64)
+
+
+def certify(joint: DoubleArray, inferred: DoubleArray, rarely: DoubleArray, rng: np.random.Generator) -> Certificate:
+    """The certificate of one attribute.
+
+    Args:
+        joint: (classes, pool) P(A=a, X'=d) over the training records.
+        inferred: (m, classes) E over x' of P(A|x') for every test record.
+        rarely: (m,) probability that a test record gets a donor of `rare_donors`.
+    """
+    prior, shown = joint.sum(axis=1, keepdims=True), joint.sum(axis=0)
+    divergence = donor_divergence(joint)
+    distance = 0.5 * np.abs(posterior(joint) - prior).sum(axis=0)
+    usual = _mass_quantile(divergence, shown, 1 - RARE)
+    binary = inferred.shape[1] == 2
+    rows: IntArray = np.arange(len(inferred)) if binary else rng.permutation(len(inferred))[:MOST_PAIRED]
+    delta = float(np.ptp(inferred[:, 0])) if binary else 0.5 * float(pdist(inferred[rows], "cityblock").max(initial=0.0))
+    gamma = float(divergence.max())
+    return Certificate(
+        gamma=gamma,
+        pinsker=math.sqrt(2 * gamma),
+        twice_distance=2 * float(distance.max()),
+        delta=delta,
+        robust_gamma=usual,
+        robust_bound=math.sqrt(2 * usual) + float(np.sort(rarely)[-2:].sum()),
+        records=len(rows),
+    )
+
+
+def _mass_quantile(values: DoubleArray, mass: DoubleArray, share: float) -> float:
+    """The smallest value that at least `share` of the mass does not exceed."""
+    order = np.argsort(values)
+    reached = np.searchsorted(np.cumsum(mass[order]), share * mass.sum() - 1e-12)
+    return float(values[order][min(int(reached), len(values) - 1)])

@@ -1,12 +1,13 @@
 """What an audit finds: the typed form of audit.json. Fractions between 0 and 1; information in nats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from pass_core.auditing.thresholds import Limit
 from pass_core.data import Role
 from pass_core.statistics.intervals import Estimate
+from pass_core.statistics.null_distribution import NullComparison, Units
 
 Outcome = Literal["pass", "fail"]
 Finding = TypeVar("Finding")
@@ -32,16 +33,16 @@ class AttackFindings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Information:
+class Information(NullComparison):
     """A figure, such as I(X';A) on test records, beside its null: what it would be if nothing leaked."""
 
-    found: float
-    null_mean: float
-    null_deviation: float
-    p_value: float
-    excess: float
     unit: str  # person, recording or record: what is permuted for the null
     units: int
+
+    @classmethod
+    def of(cls, comparison: NullComparison, units: Units) -> "Information":
+        """A comparison over these units."""
+        return cls(**asdict(comparison), unit=units.name, units=units.number)
 
 
 @dataclass(frozen=True, slots=True)

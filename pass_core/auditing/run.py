@@ -7,7 +7,7 @@ import numpy as np
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.analyses.seed_replay import Replay
 from pass_core.auditing.exact_attacker import Audited, ExactPass, exact_findings, pass_exactly
-from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings, Check
+from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings
 from pass_core.auditing.side_information import find_conditional
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import Depth, Thresholds
@@ -62,12 +62,16 @@ def run_audit(
         found[analysis.key] = replay if analysis.finding is Replay else analysis.find(audited)
     checks = judge(rows, found, thresholds)
     reasons = tuple(check.sentence for check in checks if not check.passed)
+    failed = {check.attribute for check in checks if not check.passed}
     return AuditFindings(
         verdict="fail" if reasons else "pass",
         reasons=reasons,
         checks=checks,
         mnag=_mean_nag(subject, attacked),
-        attributes=tuple(_judged(row, checks) for row in rows),
+        attributes=tuple(
+            dataclasses.replace(row, verdict="fail" if row.name in failed else "pass") if row.role != "general" else row
+            for row in rows
+        ),
         channel=_channel(subject, passed),
         analyses=found,
         not_promised=NOT_PROMISED,
@@ -100,14 +104,6 @@ def _attribute(audited: Audited, one: Attacked) -> AttributeFindings:
         side_information=side_information,
         verdict=None,
     )
-
-
-def _judged(row: AttributeFindings, checks: tuple[Check, ...]) -> AttributeFindings:
-    """With its own verdict."""
-    if row.role == "general":
-        return row
-    failed = any(check.attribute == row.name and not check.passed for check in checks)
-    return dataclasses.replace(row, verdict="fail" if failed else "pass")
 
 
 def _mean_nag(subject: Subject, attacked: tuple[Attacked, ...]) -> Estimate:

@@ -53,30 +53,28 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Accuracy against a number of things; the report adds the same as a table."""
+class Figure:
+    """What every figure has."""
 
-    name: str  # of the figure's file
+    name: str  # of its file
     title: str
-    unit: str  # of the numbers
-    series: Sequence[Series]
+    unit: str  # of the numbers across
     label: str  # accessible label, before the values
     caption: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
+class Curve(Figure):
+    """Accuracy against a number of things; the report adds the same as a table."""
+
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars(Figure):
     """Counts by name."""
 
-    name: str
-    title: str
-    unit: str
     bars: Sequence[tuple[str, int]]
-    label: str
-    caption: str
-
-
-Figure = Curve | Bars
 
 
 @dataclass(frozen=True, slots=True)

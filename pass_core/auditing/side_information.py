@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pass_core.attacks import logistic_regression
 from pass_core.attacks.base import AttackTask
+from pass_core.attacks.logistic_regression import ATTACK, LogisticRegressionConfig
 from pass_core.auditing.exact_attacker import Audited, information, known_pairs
 from pass_core.auditing.findings import Information, SideInformation, Subgroup
 from pass_core.auditing.subject import ReleasedColumn, Subject
@@ -19,41 +19,30 @@ MOST_SUBGROUPS = 20  # classes of an attribute that subgroups are made of; ident
 
 def find_conditional(audited: Audited, attacked: Attacked) -> tuple[tuple[Subgroup, ...], tuple[SideInformation, ...]]:
     """How the classes of every other attribute change the figures of this one."""
-    subject, attribute = audited.subject, attacked.attribute
+    subject, attribute, rng_for = audited.subject, attacked.attribute, audited.rng_for
     pairs = {known.name for private, known in known_pairs(subject) if private.name == attribute.name}
-    columns = {one.attribute.name: one for one in subject.columns}
     subgroups: list[Subgroup] = []
     side: list[SideInformation] = []
     for known in subject.known():
         if known.name in (attribute.name, *subject.combines.get(attribute.name, ())):
             continue
-        hits, whole, each = _knowing(audited, attacked, known) if known.name in pairs else (None, None, {})
-        if hits is not None and known.name in columns:
-            side.append(_beside(subject, attacked, columns[known.name], hits, whole))
-        elif hits is not None:
+        exact_hits, whole, each = None, None, dict[int, Information]()
+        if known.name in pairs:  # the attacker learns a rule for every known class: the exact one, or a linear one without a pool
+            if audited.passed is not None:
+                exact_hits = audited.passed.known_hits[attribute.name, known.name]
+                whole, each = information(audited, attribute, rng_for("null", attribute.name, known.name), known)
+            hits = exact_hits
+            if hits is None:
+                hits = _linear_hits(subject, attribute, known, rng_for("knowing", attribute.name, known.name))
             side.append(_side_information(subject, attacked, known, hits, whole))
         if known.n_classes <= MOST_SUBGROUPS:
-            subgroups += _subgroups(audited, attacked, known, None if audited.passed is None else hits, each)
+            subgroups += _subgroups(audited, attacked, known, exact_hits, each)
     return tuple(subgroups), tuple(side)
 
 
-def _knowing(
-    audited: Audited, attacked: Attacked, known: Attribute
-) -> tuple[DoubleArray, Information | None, Mapping[int, Information]]:
-    """Hits of an attacker who learns a rule for every known class: the exact one, or a linear one without a pool."""
-    subject, attribute, rng_for = audited.subject, attacked.attribute, audited.rng_for
-    if audited.passed is not None:
-        whole, each = information(audited, attribute, rng_for("null", attribute.name, known.name), known)
-        return audited.passed.known_hits[attribute.name, known.name], whole, each
-    rng = rng_for("knowing", attribute.name, known.name)
-    return _linear_hits(subject, attribute, known, subject.released_train(0), rng), None, {}
-
-
-def _linear_hits(
-    subject: Subject, attribute: Attribute, known: Attribute, train: np.ndarray, rng: np.random.Generator
-) -> DoubleArray:
+def _linear_hits(subject: Subject, attribute: Attribute, known: Attribute, rng: np.random.Generator) -> DoubleArray:
     """Hits of one logistic regression per known class."""
-    test = subject.released_test
+    train, test = subject.released_train(0), subject.released_test
     hits: DoubleArray = np.zeros(len(test))
     labels, side = subject.labels("train", attribute.name), subject.labels("train", known.name)
     test_side, test_labels = subject.labels("test", known.name), subject.labels("test", attribute.name)
@@ -68,8 +57,7 @@ def _linear_hits(
             train_labels=labels[inside],
             n_classes=attribute.n_classes,
         )
-        config = logistic_regression.LogisticRegressionConfig()
-        adversary = logistic_regression.ATTACK.learn(task, config, rng, lambda _: None)
+        adversary = ATTACK.learn(task, LogisticRegressionConfig(), rng, lambda _: None)
         hits[rows] = hits_of(adversary.probabilities(test[rows]), test_labels[rows])
     return hits
 
@@ -78,33 +66,26 @@ def _guess_knowing(subject: Subject, attribute: Attribute, known: Attribute) -> 
     """(known classes,) the commonest class of the attribute among training records of every known class."""
     labels, side = subject.labels("train", attribute.name), subject.labels("train", known.name)
     overall = majority_class(labels)
-    guesses: IntArray = np.array(
-        [majority_class(labels[side == k]) if (side == k).any() else overall for k in range(known.n_classes)]
-    )
-    return guesses
+    every = range(known.n_classes)
+    return np.array([majority_class(labels[side == k]) if (side == k).any() else overall for k in every])
 
 
 def _side_information(
     subject: Subject, attacked: Attacked, known: Attribute, hits: DoubleArray, whole: Information | None
 ) -> SideInformation:
-    labels, side = attacked.scoring.labels, subject.labels("test", known.name)
-    guessed = (_guess_knowing(subject, attacked.attribute, known)[side] == labels).astype(np.float64)
-    accuracy = attacked.scoring.accuracy(hits)
-    gain = _gain(attacked.scoring, hits, guessed)
-    return SideInformation(
-        known=known.name, released=False, guess=float(guessed.mean()), accuracy=accuracy, nag=gain, information=whole
-    )
-
-
-def _beside(
-    subject: Subject, attacked: Attacked, column: ReleasedColumn, hits: DoubleArray, whole: Information | None
-) -> SideInformation:
-    """A column published with the record: the worse of what its value reveals alone and what both reveal together."""
+    """With a column published beside the record, the worse of what its value reveals alone and what both reveal together."""
     attribute, scoring = attacked.attribute, attacked.scoring
-    alone = _lookup_hits(column, subject.labels("train", attribute.name), scoring)
-    worse = alone if alone.mean() > hits.mean() else hits
-    accuracy, nag, name = scoring.accuracy(worse), scoring.nag(worse), column.attribute.name
-    return SideInformation(known=name, released=True, guess=float(alone.mean()), accuracy=accuracy, nag=nag, information=whole)
+    column = next((one for one in subject.columns if one.attribute.name == known.name), None)
+    if column is None:
+        guesses = _guess_knowing(subject, attribute, known)[subject.labels("test", known.name)]
+        alone = (guesses == scoring.labels).astype(np.float64)
+        nag = _gain(scoring, hits, alone)
+    else:
+        alone = _lookup_hits(column, subject.labels("train", attribute.name), scoring)
+        hits = alone if alone.mean() > hits.mean() else hits
+        nag = scoring.nag(hits)
+    guess, accuracy, released = float(alone.mean()), scoring.accuracy(hits), column is not None
+    return SideInformation(known=known.name, released=released, guess=guess, accuracy=accuracy, nag=nag, information=whole)
 
 
 def _lookup_hits(column: ReleasedColumn, labels: IntArray, scoring: Scoring) -> DoubleArray:
@@ -113,8 +94,7 @@ def _lookup_hits(column: ReleasedColumn, labels: IntArray, scoring: Scoring) -> 
     counts = np.zeros((n_values, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(counts, (column.train_values, labels), 1)
     guesses = np.where(counts.any(axis=1), counts.argmax(axis=1), scoring.guess)
-    hits: DoubleArray = (guesses[column.test_values] == scoring.labels).astype(np.float64)
-    return hits
+    return np.asarray((guesses[column.test_values] == scoring.labels).astype(np.float64))
 
 
 def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate | None:
@@ -129,13 +109,9 @@ def _gain(scoring: Scoring, hits: DoubleArray, guessed: DoubleArray) -> Estimate
 
 
 def _subgroups(
-    audited: Audited,
-    attacked: Attacked,
-    known: Attribute,
-    exact_hits: DoubleArray | None,
-    each: Mapping[int, Information],
+    audited: Audited, attacked: Attacked, known: Attribute, exact_hits: DoubleArray | None, each: Mapping[int, Information]
 ) -> list[Subgroup]:
-    subject = audited.subject
+    subject, private = audited.subject, attacked.attribute.role == "private"
     guesses, side = _guess_knowing(subject, attacked.attribute, known), subject.labels("test", known.name)
     found = []
     for label in range(known.n_classes):
@@ -143,28 +119,20 @@ def _subgroups(
         if len(rows) < audited.depth.subgroup_records:
             continue
         labels = attacked.scoring.labels[rows]
-        scoring = Scoring(
-            labels, Blocks.of(subject.dependent()[rows], labels), int(guesses[label]), attacked.scoring.control[rows]
+        blocks = Blocks.of(subject.dependent()[rows], labels)
+        scoring = Scoring(labels, blocks, int(guesses[label]), attacked.scoring.control[rows])
+        defined = float(scoring.control.mean()) > scoring.majority
+        # An attack may succeed only in here; utility is that of one model, whichever subgroup it is used on.
+        counts = attacked.hits[attacked.strongest(rows if private else None)]
+        found.append(
+            Subgroup(
+                attribute=known.name,
+                label=label,
+                records=len(rows),
+                nag=scoring.nag(counts[rows]) if defined else None,
+                exact_nag=scoring.nag(exact_hits[rows]) if defined and exact_hits is not None else None,
+                information=each.get(label),
+                trained_on_released=scoring.nag(attacked.downstream[rows]) if defined and not private else None,
+            )
         )
-        nag, exact_nag, downstream = _subgroup_nags(attacked, scoring, rows, exact_hits)
-        found.append(Subgroup(
-            attribute=known.name, label=label, records=len(rows), nag=nag, exact_nag=exact_nag, information=each.get(label),
-            trained_on_released=downstream,
-        ))  # fmt: skip
     return found
-
-
-def _subgroup_nags(
-    attacked: Attacked, scoring: Scoring, rows: IntArray, exact_hits: DoubleArray | None
-) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
-    """NAG of the attack that counts, of the exact attacker who knows the subgroup, and of a downstream model."""
-    if float(scoring.control.mean()) <= scoring.majority:
-        return None, None, None
-    private = attacked.attribute.role == "private"
-    # An attack may succeed only in here; utility is that of one model, whichever subgroup it is used on.
-    counts = attacked.strongest(rows if private else None)
-    return (
-        scoring.nag(attacked.hits[counts][rows]),
-        None if exact_hits is None else scoring.nag(exact_hits[rows]),
-        None if private else scoring.nag(attacked.downstream[rows]),
-    )

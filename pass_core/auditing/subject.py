@@ -52,7 +52,7 @@ class DrawnRelease:
 
 @dataclass(frozen=True, slots=True)
 class MadeRelease:
-    """A release of which only the records are known: made without a pool, or by somebody else."""
+    """A release of which only the records are known: made without a pool, or by others."""
 
     test: tuple[FloatArray, ...]  # each (m, *shape): the release, then further releases of the same records
     train: Callable[[int], FloatArray]  # draw number -> (n, *shape)
@@ -137,24 +137,19 @@ def make_subject(
     own_adversaries: Mapping[str, Adversary] | None = None,
     combine_private: bool = True,
 ) -> Subject:
-    """The subject of an audit, from arrays.
+    """The subject of an audit, from arrays: attackers learn from `train` and are scored on `test`.
 
     Args:
-        train: records that attackers learn from.
-        test: records that attackers are scored on.
         columns: released beside the payload; a column named like an attribute is renamed to `released …`.
-        learnt_from: rows of train that the protector learnt from; None: unknown.
-        own_adversaries: attribute -> the adversary that the protector was trained against.
         combine_private: whether the combination of the private attributes is attacked as one more.
     """
-    combines: Mapping[str, tuple[str, ...]] = {}
-    if combine_private:
-        attributes, train_records, test_records, combines = with_combination(attributes, train.records, test.records)
-        train, test = replace(train, records=train_records), replace(test, records=test_records)
+    combination = _combination(attributes, train, test) if combine_private else []
+    private = tuple(a.name for a in with_role(attributes, "private"))
+    attributes = (*attributes, *(joint for joint, _ in combination))
     released = tuple(_released_column(name, values, attributes) for name, values in (columns or {}).items())
-    for column, classes in released:
-        name, n = column.attribute.name, len(train)
-        train, test = train.with_labels(name, classes[:n]), test.with_labels(name, classes[n:])
+    for attribute, classes in (*combination, *((column.attribute, classes) for column, classes in released)):
+        n = len(train)
+        train, test = train.with_labels(attribute.name, classes[:n]), test.with_labels(attribute.name, classes[n:])
     substitution = None
     if isinstance(release, DrawnRelease):
         substitution, release = _substitution(release, attributes, train, test)
@@ -167,7 +162,7 @@ def make_subject(
         substitution=substitution,
         learnt_from=learnt_from,
         own_adversaries=own_adversaries or {},
-        combines=combines,
+        combines={joint.name: private for joint, _ in combination},
         columns=tuple(column for column, _ in released),
         repeated_test=release.test[1:],
     )
@@ -176,8 +171,8 @@ def make_subject(
 def _substitution(
     release: DrawnRelease, attributes: tuple[Attribute, ...], train: Part, test: Part
 ) -> tuple[Substitution, MadeRelease]:
-    donors, channel = release.donor_features, release.channel("train", np.arange(len(train)))
-    records, draws = train.records, release.fresh_draws
+    donors, records, draws = release.donor_features, train.records, release.fresh_draws
+    channel = release.channel("train", np.arange(len(train)))
     law = channel_law(channel, records.features, records.labels, attributes, rng=release.rng, n_draws=draws)
     strangers = np.arange(len(donors)) + 1 + max(int(part.persons.max(initial=-1)) for part in (train, test))
     substitution = Substitution(
@@ -189,7 +184,7 @@ def _substitution(
         drawn=release.drawn_test,
         drawn_train=law.draws[0] if release.drawn_train is None else release.drawn_train,
     )
-    return substitution, MadeRelease((donors[release.drawn_test],), lambda draw: donors[law.draws[draw % release.fresh_draws]])
+    return substitution, MadeRelease((donors[release.drawn_test],), lambda draw: donors[law.draws[draw % draws]])
 
 
 def _released_column(name: str, values: ColumnValues, attributes: tuple[Attribute, ...]) -> tuple[ReleasedColumn, IntArray]:
@@ -215,29 +210,18 @@ def few_classes(values: ColumnValues, at_most: int) -> IntArray:
         commonest = np.argsort(-np.bincount(values.train, minlength=n_values), kind="stable")[: at_most - 1]
         class_of_value = np.full(n_values, at_most - 1)
         class_of_value[commonest] = np.arange(at_most - 1)
-    classes: IntArray = class_of_value[every].astype(np.int64)
-    return classes
+    return np.asarray(class_of_value[every].astype(np.int64))
 
 
-def with_combination(
-    attributes: tuple[Attribute, ...], train: Records, test: Records
-) -> tuple[tuple[Attribute, ...], Records, Records, dict[str, tuple[str, ...]]]:
-    """The same with the combination of the private attributes as one more: each can be hidden alone while both together leak.
+def _combination(attributes: tuple[Attribute, ...], train: Part, test: Part) -> list[tuple[Attribute, IntArray]]:
+    """The combination of the private attributes: each can be hidden alone while both together leak.
 
-    A combination that one of them already determines is left out.
+    Empty where one of them already determines it; else with its classes for the records of train and then of test.
     """
-    private = with_role(attributes, "private")
-    names = tuple(a.name for a in private)
-    parts = [np.concatenate([train.labels[name], test.labels[name]]) for name in names]
+    names = [a.name for a in with_role(attributes, "private")]
+    parts = [np.concatenate([train.records.labels[name], test.records.labels[name]]) for name in names]
     combined = combinations(parts) if len(parts) > 1 else np.empty(0, dtype=np.int64)
     n_classes = int(combined.max(initial=-1)) + 1
     if n_classes <= max((len(np.unique(part)) for part in parts), default=0):
-        return attributes, train, test, {}
-    name = " × ".join(names)
-    joint = Attribute(name, tuple(str(k + 1) for k in range(n_classes)), "private")
-    return (
-        (*attributes, joint),
-        Records(train.features, {**train.labels, name: combined[: len(train)]}),
-        Records(test.features, {**test.labels, name: combined[len(train) :]}),
-        {name: names},
-    )
+        return []
+    return [(Attribute(" × ".join(names), tuple(str(k + 1) for k in range(n_classes)), "private"), combined)]

@@ -1,5 +1,6 @@
 """Every attribute under every attack: on originals, which is the control, and on the release."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,10 +54,8 @@ def attack_attribute(
     train, test = subject.train.records, subject.test.records
     train_labels, labels = train.labels[attribute.name], test.labels[attribute.name]
     if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
-        raise AuditError(
-            f"attribute {attribute.name!r}: expected records of at least two classes in training and in test, found fewer; "
-            "drop the attribute or split the data differently"
-        )
+        found = "expected records of at least two classes in training and in test, found fewer"
+        raise AuditError(f"attribute {attribute.name!r}: {found}; drop the attribute or split the data differently")
     count, pool = attribute.n_classes, subject.substitution
     originals = AttackTask(released_train=lambda _: train.features, train_labels=train_labels, n_classes=count)
     released = AttackTask(
@@ -68,9 +67,7 @@ def attack_attribute(
     )
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:
-        def on_epoch(epoch: Epoch) -> None:
-            on_attack(f"{attribute.name} {stage}: {named.name}", epoch)
-
+        on_epoch = functools.partial(on_attack, f"{attribute.name} {stage}: {named.name}")
         return named.attack.learn(task, named.config, rng_for(stage, attribute.name, named.name), on_epoch)
 
     usable = [a for a in attacks if pool is not None or not a.attack.needs_pool]

@@ -21,11 +21,7 @@ class _Suspicion:
 
 
 def judge(attributes: Sequence[AttributeFindings], found: Mapping[str, Any], thresholds: Thresholds) -> tuple[Check, ...]:
-    """All checks: of the attributes, of information, then of the analyses in the order of their thresholds.
-
-    Args:
-        found: key of an analysis -> its finding.
-    """
+    """All checks: of attributes, of information, then of analyses (`found`: key -> finding) in the order of their thresholds."""
     made = [(analysis, found[analysis.key]) for analysis in every_analysis() if found.get(analysis.key) is not None]
     checks = [check for row in attributes for check in _nag_checks(row, thresholds)]
     checks += _information_checks(attributes, [c for analysis, one in made for c in analysis.comparisons(one)], thresholds)
@@ -49,10 +45,7 @@ def _nag_checks(row: AttributeFindings, thresholds: Thresholds) -> Iterator[Chec
 
 
 def _private_figures(row: AttributeFindings) -> Iterator[tuple[str, float, str, str]]:
-    """What each is about, the end of its interval that is judged, and its words: before the limit and after it.
-
-    The far end counts; in subgroups the near end, since small ones have wide intervals.
-    """
+    """What each is about, the end of its interval that is judged, and its words: before the limit and after it."""
     figures = {f"attack {found.name}": found.nag for found in row.attacks}
     if row.exact is not None:
         figures["the exact attacker's rule"] = row.exact.rule
@@ -69,6 +62,7 @@ def _private_figures(row: AttributeFindings) -> Iterator[tuple[str, float, str, 
         if nag is not None
     ]
     if in_subgroups:
+        # The near end counts: small subgroups have wide intervals.
         nag, who, subgroup = max(in_subgroups, key=lambda figure: figure[0].low)
         words = (
             f" among {subgroup.records} records of one class of {subgroup.attribute}, the worst subgroup: "

@@ -1,7 +1,7 @@
 """Keyed draws: the donor of a record is a function of a secret key, not of a random state.
 
 A retry, another order or another number of workers gives the same donor, and no run draws a record a second time,
-which would let an attacker average. Without the key nobody can replay a draw.
+which would let an attacker average. Without the key, a draw cannot be replayed.
 """
 
 import hashlib
@@ -16,19 +16,14 @@ from pass_core.errors import ConfigError
 KEY_BYTES = 32
 # Thresholds are integers of 53 bits: the largest range in which every integer is a float64, so scaling is exact.
 THRESHOLD_BITS = 53
-_THRESHOLD_RANGE = float(2**THRESHOLD_BITS)
 # Cumulative sums of this many cells of P at a time: they stay in the cache, and their memory is reused.
 _CELLS_AT_ONCE = 2**19
 
 WordArray = NDArray[np.uint64]
 
 
-def _framed(parts: Iterable[str]) -> bytes:
-    """Length-prefixed concatenation: different tuples never give the same bytes."""
-    return b"".join(map(_frame, parts))
-
-
 def _frame(part: str) -> bytes:
+    """With its length, so that different tuples never give the same bytes when they are joined."""
     encoded = part.encode()
     return len(encoded).to_bytes(8, "big") + encoded
 
@@ -52,7 +47,7 @@ def _check_key(key: bytes) -> None:
 def keyed_words(key: bytes, purpose: str, scope: tuple[str, ...], record_ids: Iterable[str]) -> WordArray:
     """One 64-bit word per record id: PRF(key, purpose | scope | record id), keyed BLAKE2b."""
     _check_key(key)
-    base = hashlib.blake2b(_framed((purpose, *scope)), key=key, digest_size=8, person=b"pass-draws")
+    base = hashlib.blake2b(b"".join(map(_frame, (purpose, *scope))), key=key, digest_size=8, person=b"pass-draws")
     digests = []
     for record_id in record_ids:
         state = base.copy()
@@ -93,7 +88,7 @@ def _first_above(cumulative: DoubleArray, picks: DoubleArray) -> IntArray:
     # neighbouring thresholds mean zero mass, and the first threshold above the word is always a donor with mass.
     for _ in range((pool - 1).bit_length()):
         middle = (low + high) // 2
-        above = np.floor(cumulative[row, middle] / total * _THRESHOLD_RANGE) > picks
+        above = np.floor(cumulative[row, middle] / total * 2.0**THRESHOLD_BITS) > picks
         low, high = np.where(above, low, middle + 1), np.where(above, middle, high)
     return low
 
@@ -101,8 +96,3 @@ def _first_above(cumulative: DoubleArray, picks: DoubleArray) -> IntArray:
 def uniform_words(rng: np.random.Generator, n: int) -> WordArray:
     """Uniform words from an experiment's random stream: for an attacker's fresh draws, never for a release."""
     return rng.integers(0, 2**64, size=n, dtype=np.uint64)
-
-
-def keyed_order(key: bytes, scope: tuple[str, ...], record_ids: Iterable[str]) -> IntArray:
-    """A permutation of the records that only the key's holder can invert."""
-    return np.argsort(keyed_words(key, "order", scope, record_ids), kind="stable").astype(np.int64)

@@ -54,21 +54,12 @@ def what_the_data_allow(labels: Mapping[str, IntArray], attributes: tuple[Attrib
     shared, left = {}, {}
     for attribute in with_role(attributes, "private"):
         private = labels[attribute.name]
-        left[attribute.name] = entropy_within(private)
+        # H(X|S) of equally likely records: the average of ln n_s, where n_s records share the record's class.
+        _, counts = np.unique(private, return_counts=True)
+        left[attribute.name] = float(counts @ np.log(counts) / counts.sum())
         shared[attribute.name] = max(0.0, together + joint_entropy([private]) - joint_entropy([*useful, private]))
-    return Allowance(
-        useful_entropy=alone,
-        total_correlation=alone - together,
-        shared=shared,
-        record_entropy=float(np.log(len(useful[0]))),
-        record_left=left,
-    )
-
-
-def entropy_within(classes: IntArray) -> float:
-    """H(X|S) of equally likely records X given their class S, nats: the average of ln n_s, where n_s share the record's class."""
-    _, counts = np.unique(classes, return_counts=True)
-    return float(counts @ np.log(counts) / counts.sum())
+    whole, correlation = float(np.log(len(useful[0]))), alone - together
+    return Allowance(useful_entropy=alone, total_correlation=correlation, shared=shared, record_entropy=whole, record_left=left)
 
 
 def joint_entropy(columns: list[IntArray]) -> float:

@@ -26,15 +26,9 @@ class ChannelLaw:
     readouts: Mapping[str, DoubleArray]  # name -> (n, k): P(.|x) times the (pool, k) matrix of that name
 
     @property
-    def donor_marginal(self) -> DoubleArray:
-        """P(X'=d), the share of releases that show donor d."""
-        marginal: DoubleArray = next(iter(self.joint.values())).sum(axis=0)
-        return marginal
-
-    @property
     def record_information(self) -> float:
         """I(X';X) = H(X') − H(X'|X), nats."""
-        return entropy(self.donor_marginal) - self.row_entropy
+        return entropy(next(iter(self.joint.values())).sum(axis=0)) - self.row_entropy
 
 
 def channel_law(
@@ -70,16 +64,10 @@ def channel_law(
             read[name][rows] = (p @ matrix).numpy()
         if rng is not None and n_draws:
             draws[:, rows] = inverse_cdf(p.numpy(), uniform_words(rng, n_draws * len(block)).reshape(n_draws, -1))
-    n = len(features)
-    tables = (joint / n).numpy()
+    tables = (joint / len(features)).numpy()
     split = {a.name: tables[start : start + a.n_classes] for a, start in zip(attributes, starts[:-1], strict=True)}
-    return ChannelLaw(
-        joint=split,
-        row_entropy=total_entropy / n,
-        largest=largest.numpy().astype(np.float64),
-        draws=draws,
-        readouts=read,
-    )
+    highest, entropy_of_rows = largest.numpy().astype(np.float64), total_entropy / len(features)
+    return ChannelLaw(joint=split, row_entropy=entropy_of_rows, largest=highest, draws=draws, readouts=read)
 
 
 def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes: int) -> DoubleArray:
@@ -91,8 +79,7 @@ def accumulate(channel: Channel, features: FloatArray, codes: IntArray, n_codes:
         place = torch.from_numpy(np.ascontiguousarray(columns[:, rows].T))  # (rows, k)
         indicators.scatter_add_(1, place, torch.ones(place.shape))
         sums += indicators.T @ torch.from_numpy(block)
-    summed: DoubleArray = sums.numpy()
-    return summed
+    return sums.numpy()
 
 
 def plug_in_accuracy(joint: DoubleArray) -> float:
@@ -107,16 +94,14 @@ def rule_accuracy(learnt_on: DoubleArray, scored_on: DoubleArray) -> float:
 
 def best_rule(joint: DoubleArray) -> IntArray:
     """The likeliest class of every donor; a donor never seen gets the commonest class."""
-    rule: IntArray = np.where(joint.sum(axis=0) > 0, joint.argmax(axis=0), joint.sum(axis=1).argmax())
-    return rule
+    return np.asarray(np.where(joint.sum(axis=0) > 0, joint.argmax(axis=0), joint.sum(axis=1).argmax()))
 
 
 def posterior(joint: DoubleArray) -> DoubleArray:
     """P(A=a|X'=d), (classes, pool); a donor never seen has the class shares."""
     shown = joint.sum(axis=0)
     prior = joint.sum(axis=1, keepdims=True) / joint.sum()
-    posteriors: DoubleArray = np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior)
-    return posteriors
+    return np.asarray(np.where(shown > 0, joint / np.maximum(shown, np.finfo(np.float64).tiny), prior))
 
 
 def mutual_information(joint: DoubleArray) -> float:
@@ -128,11 +113,9 @@ def mutual_information(joint: DoubleArray) -> float:
 
 def substitution_confusion(joint: DoubleArray, donor_labels: IntArray) -> DoubleArray:
     """C[i, j] = probability that a record of class i is replaced by a donor of class j; an absent class has a zero row."""
-    n_classes = len(joint)
-    counts = joint @ one_hot(donor_labels, n_classes)  # (classes, classes)
+    counts = joint @ one_hot(donor_labels, len(joint))  # (classes, classes)
     totals = counts.sum(axis=1, keepdims=True)
-    shares: DoubleArray = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
-    return shares
+    return np.asarray(np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0))
 
 
 def entropy(distribution: DoubleArray) -> float:

@@ -64,23 +64,15 @@ class Column:
 def sample_pool(
     columns: Mapping[str, Column], useful: tuple[str, ...], n_records: int, config: PoolConfig, rng: np.random.Generator
 ) -> IntArray:
-    """Sorted indices of the donors; every useful class that occurs in training has at least one donor.
-
-    Raises:
-        ConfigError: an attribute or a class is unknown, or shares do not sum to 1.
-        DataError: too few records for the pool or for a class, or a useful class without donor (L_U would be infinite).
-    """
+    """Sorted indices of the donors. A useful class without any donor is a DataError: L_U would be infinite."""
     allowed = _allowed(columns, n_records, config.only)
-    n_donors = _pool_size(config, allowed)
+    n_donors = config.donors or max(1, min(DONORS, len(allowed) // 2))
     if n_donors > len(allowed):
         barred = f", of {n_records}, that pool.only allows" if config.only else ""
         raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {n_donors}; lower it")
-    if config.target:
-        cells = _target_cells(columns, config, n_donors)
-        donors = _draw(columns, tuple(config.target), cells, allowed=allowed, config=config, rng=rng)
-    elif config.stratify:
-        cells = _data_cells(columns, config.stratify, n_records)
-        donors = _draw(columns, config.stratify, cells, allowed=allowed, config=config, rng=rng)
+    if config.target or config.stratify:
+        cells = _target_cells(columns, config, n_donors) if config.target else _data_cells(columns, config.stratify, n_records)
+        donors = _draw(columns, cells, n_donors, allowed=allowed, config=config, rng=rng)
     else:
         donors = allowed[rng.choice(len(allowed), size=n_donors, replace=False)]
     _check_useful(columns, useful, allowed, donors, config)
@@ -106,10 +98,6 @@ def _allowed(columns: Mapping[str, Column], n_records: int, only: Mapping[str, s
     return np.flatnonzero(may).astype(np.int64)
 
 
-def _pool_size(config: PoolConfig, allowed: IntArray) -> int:
-    return config.donors or max(1, min(DONORS, len(allowed) // 2))
-
-
 def _target_cells(columns: Mapping[str, Column], config: PoolConfig, n_donors: int) -> Cells:
     """Every combination of classes with the product of its shares: the attributes are independent in the pool."""
     shares = [_class_shares(_column(columns, name, "pool.target"), name, wanted) for name, wanted in config.target.items()]
@@ -126,10 +114,7 @@ def _target_cells(columns: Mapping[str, Column], config: PoolConfig, n_donors: i
 
 
 def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dict[int, Fraction]:
-    """Class -> share. Classes that are not named but occur in training share the rest equally.
-
-    Equally, not as in the data: a target replaces the data's distribution, for the other classes, too.
-    """
+    """Class -> share. Classes that are not named but occur in training share the rest equally: a target replaces the data's."""
     shares = {_class_index(column, name, text, "pool.target"): _exact(share) for text, share in wanted.items()}
     others = [index for index in np.unique(column.labels).tolist() if index not in shares]
     total = _total(wanted)
@@ -138,9 +123,8 @@ def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dic
     elif others:
         shares |= dict.fromkeys(others, (1 - total) / len(others))
     else:
-        raise ConfigError(
-            f"pool.target: expected shares of {name!r} that sum to 1, found {float(total):g} and no other class for the rest"
-        )
+        found = f"found {float(total):g} and no other class for the rest"
+        raise ConfigError(f"pool.target: expected shares of {name!r} that sum to 1, {found}")
     return {index: share for index, share in shares.items() if share}
 
 
@@ -152,20 +136,15 @@ def _data_cells(columns: Mapping[str, Column], names: tuple[str, ...], n_records
 
 
 def _draw(
-    columns: Mapping[str, Column],
-    names: tuple[str, ...],
-    cells: Cells,
-    *,
-    allowed: IntArray,
-    config: PoolConfig,
-    rng: np.random.Generator,
+    columns: Mapping[str, Column], cells: Cells, n: int, *, allowed: IntArray, config: PoolConfig, rng: np.random.Generator
 ) -> IntArray:
-    """Draws each cell's share of the donors, uniformly within the cell."""
+    """Draws each cell's share of the `n` donors, uniformly within the cell."""
+    names = tuple(config.target) or config.stratify
     stacked = np.stack([columns[name].labels[allowed] for name in names], axis=1)
     found, cell_of = np.unique(stacked, axis=0, return_inverse=True)
     number = {tuple(cell): k for k, cell in enumerate(found.tolist())}
     drawn = []
-    for cell, wanted in zip(cells, apportion(cells.values(), _pool_size(config, allowed), rng), strict=True):
+    for cell, wanted in zip(cells, apportion(cells.values(), n, rng), strict=True):
         members = allowed[cell_of.reshape(-1) == number.get(cell, -1)]
         if len(members) < wanted:
             classes = " and ".join(f"{name} {columns[name].shown[k]!r}" for name, k in zip(names, cell, strict=True))
@@ -181,9 +160,8 @@ def _draw(
 def _check_useful(
     columns: Mapping[str, Column], useful: tuple[str, ...], allowed: IntArray, donors: IntArray, config: PoolConfig
 ) -> None:
-    advice = "raise pool.donors or change the seed"
-    if config.target:
-        advice = "give every class a share in pool.target, or raise pool.donors"
+    given = "give every class a share in pool.target, or raise pool.donors"
+    advice = given if config.target else "raise pool.donors or change the seed"
     for name in useful:
         labels = columns[name].labels
         missing = np.setdiff1d(labels, labels[donors])

@@ -28,10 +28,7 @@ class Channel(Protocol):
         """Number of donors."""
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields (rows, P) with P (rows, pool) the probabilities of those rows; memory does not grow with the records.
-
-        The caller may change P.
-        """
+        """Yields (rows, P) with P (rows, pool), which the caller may change; memory does not grow with the records."""
 
 
 def padded_blocks(features: FloatArray, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
@@ -78,8 +75,7 @@ class Exclusion:
 
     def of(self, rows: slice | IntArray) -> NDArray[np.bool_]:
         """(rows, pool) True where a donor is excluded for a record."""
-        excluded: NDArray[np.bool_] = self.record_units[rows, None] == self.donor_units
-        return excluded
+        return np.asarray(self.record_units[rows, None] == self.donor_units)
 
     def subset(self, rows: IntArray) -> "Exclusion":
         """The exclusion of some of the records."""
@@ -98,19 +94,13 @@ class ExcludingChannel:
         return self.channel.pool_size
 
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """The remaining donors' probabilities, scaled to sum to one.
-
-        Raises:
-            MethodError: a record has no donor left.
-        """
+        """The remaining donors' probabilities, scaled to sum to one; a record without any donor left is a MethodError."""
         for rows, allowed in self.channel.blocks(features):
             allowed[self.exclusion.of(rows)] = 0
             totals = allowed.sum(axis=1, keepdims=True)
             if (totals <= 0).any():
-                raise MethodError(
-                    f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor: raise pool.donors, or "
-                    "forbid less"
-                )
+                left = f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor"
+                raise MethodError(f"{left}: raise pool.donors, or forbid less")
             np.divide(allowed, totals, out=allowed)
             yield rows, allowed
 

@@ -53,10 +53,7 @@ class Blocks:
 
         A large block pulls the mean it is compared with to itself, which leaves its deviation too small: it is enlarged by the
         block's share of its stratum. Where a few blocks outweigh the others, so few are the degrees of freedom (Satterthwaite,
-        as if records of a block were all alike).
-
-        Args:
-            weights: what a record counts in the figure; None: all the same.
+        as if records of a block were all alike). `weights` say what a record counts in the figure; None: all the same.
         """
         sums = np.bincount(self.indices, weights=influence, minlength=self.number)
         masses = np.bincount(self.indices, weights=weights, minlength=self.number).astype(np.float64)
@@ -79,8 +76,7 @@ class Blocks:
             means = np.full(int(labels.max()) + 1, values.mean())
         else:
             means = np.bincount(labels, weights=values) / np.maximum(np.bincount(labels), 1)
-        centred: DoubleArray = (values - means[labels]) / len(values)
-        return centred
+        return np.asarray((values - means[labels]) / len(values))
 
     def proportion(self, value: float, spread: "Spread") -> Estimate:
         """Wilson's interval of a proportion."""

@@ -22,22 +22,11 @@ def majority_class(labels: IntArray) -> int:
     return int(np.bincount(labels).argmax())
 
 
-def accuracy(predicted: IntArray, labels: IntArray) -> float:
-    """Share of right predictions."""
-    return float((predicted == labels).mean())
-
-
 def nag(protected: float, guess: float, unprotected: float) -> float:
-    """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess)).
-
-    Raises:
-        AuditError: attackers cannot infer the attribute from unprotected data either, so there is nothing to normalise by.
-    """
+    """Normalised accuracy gain (eq. 13) max(0, (Acc − Acc_guess) / (Acc_unprotected − Acc_guess))."""
     if unprotected <= guess:
-        raise AuditError(
-            f"accuracy on unprotected data ({unprotected:.3f}) is not above guessing ({guess:.3f}): NAG is undefined; "
-            "train the attack longer (audit.attacks) or drop the attribute"
-        )
+        found = f"accuracy on unprotected data ({unprotected:.3f}) is not above guessing ({guess:.3f})"
+        raise AuditError(f"{found}: NAG is undefined; train the attack longer (audit.attacks) or drop the attribute")
     return max(0.0, (protected - guess) / (unprotected - guess))
 
 
@@ -71,8 +60,7 @@ class Scoring:
         span = float(self.control.mean()) - self.majority
         ratio = (float(hits.mean()) - self.majority) / span
         against = ratio * self.control + (1 - ratio) * (self.labels == self.guess)
-        spread: DoubleArray = self.blocks.centred(hits - against, self.labels) / span
-        return spread
+        return self.blocks.centred(hits - against, self.labels) / span
 
     def nag(self, hits: DoubleArray) -> Estimate:
         """NAG; its interval is Wilson's of the accuracy, with NAG's own variance, on NAG's scale."""
@@ -108,10 +96,7 @@ class Scoring:
         return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)))
 
     def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
-        """How much better the attack's probabilities predict than the training set's class shares, nats per record.
-
-        In expectation at most I(X';A), so a positive figure is information that this attack has found.
-        """
+        """How much better the attack predicts than the class shares do, nats per record; in expectation at most I(X';A)."""
         value, spread = self._gain(probabilities, prior)
         return spread.around(value)
 
@@ -133,9 +118,8 @@ def mean_nag_estimate(
     """mNAG of hits on the same records, each with its attribute's scoring; accounts for attributes that vary together."""
     sides = [[scoring.nag(hits).value for scoring, hits in side] for side in (private, useful_and_general)]
     value = mean_nag(*sides)
-    taken, given = (
-        np.mean([scoring.nag_influence(hits) for scoring, hits in side], axis=0) for side in (private, useful_and_general)
-    )
+    influences = [[scoring.nag_influence(hits) for scoring, hits in side] for side in (private, useful_and_general)]
+    taken, given = (np.mean(side, axis=0) for side in influences)
     return blocks.spread(given - taken).around(value)
 
 
@@ -153,11 +137,9 @@ def area_under_curve(scores: DoubleArray, positive: np.ndarray) -> tuple[float, 
 
 def hits_of(probabilities: DoubleArray, labels: IntArray) -> DoubleArray:
     """1 where the likeliest class is the right one."""
-    hits: DoubleArray = (probabilities.argmax(axis=1) == labels).astype(np.float64)
-    return hits
+    return np.asarray((probabilities.argmax(axis=1) == labels).astype(np.float64))
 
 
 def class_shares(labels: IntArray, n_classes: int) -> DoubleArray:
     """Share of every class."""
-    shares: DoubleArray = one_hot(labels, n_classes).mean(axis=0)
-    return shares
+    return np.asarray(one_hot(labels, n_classes).mean(axis=0))

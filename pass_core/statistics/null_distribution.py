@@ -24,19 +24,15 @@ TABLE_CELLS = 2**24  # of the tables of several permutations that are held at on
 RESOLVED = 10  # a p-value from fewer permutations than this reaching the figure is taken from the null's fitted tail
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NullComparison:
     """A figure beside its distribution under "nothing leaks", nats."""
 
     found: float
-    mean: float
-    deviation: float
+    null_mean: float
+    null_deviation: float
     p_value: float  # probability of reaching `found` when nothing leaks
-
-    @property
-    def excess(self) -> float:
-        """The figure minus the null's mean."""
-        return self.found - self.mean
+    excess: float  # the figure minus the null's mean
 
 
 class DonorSums(Protocol):
@@ -52,12 +48,10 @@ class StreamedSums:
     """Passes the records through the channel in each call: memory does not grow with them."""
 
     def __init__(self, channel: Channel, features: FloatArray) -> None:
-        self._channel, self._features = channel, features
-        self.pool_size = channel.pool_size
+        self._channel, self._features, self.pool_size = channel, features, channel.pool_size
 
     def tables(self, codes: IntArray, n_codes: int) -> DoubleArray:
-        sums = accumulate(self._channel, self._features, codes, n_codes)
-        return sums / len(self._features)
+        return accumulate(self._channel, self._features, codes, n_codes) / len(self._features)
 
 
 class CellSums:
@@ -72,8 +66,7 @@ class CellSums:
         groupings = np.atleast_2d(codes)[:, self._members]
         indicators = np.zeros((n_codes, len(self._members)))
         np.add.at(indicators, (groupings, np.arange(len(self._members))), 1.0)
-        table: DoubleArray = indicators @ self._law
-        return table
+        return indicators @ self._law
 
 
 def donor_sums(channel: Channel, features: FloatArray, groupings: Sequence[IntArray]) -> DonorSums:
@@ -98,14 +91,10 @@ class Units:
 
 
 def choose_units(labels: IntArray, kept: Sequence[IntArray], persons: IntArray, blocks: IntArray) -> Units:
-    """The largest units over which permuting these classes is meaningful.
+    """The largest units over which permuting these classes is meaningful; they keep the classes `kept` that they share.
 
     A person whose records have several classes, and persons of whom each has a class of its own, are none: another numbering
     of the persons is the same information.
-
-    Args:
-        kept: classes that units keep, each where all records of a unit share it: what the channel is meant to keep, and what
-            the attacker knows.
     """
     for name, groups in (("person", persons), ("recording", blocks)):
         _, indices = np.unique(groups, return_inverse=True)
@@ -143,18 +132,16 @@ def compare_with_null(
     known: IntArray | None = None,
     released: bool = False,
 ) -> tuple[NullComparison, dict[int, NullComparison]]:
-    """I(X';S), or I(X';S|K) for an attacker who knows K, compared with classes permuted over the units.
+    """I(X';S), or I(X';S|K) for an attacker who knows K, compared with classes permuted over the units; then I(X';S|K=k).
 
     Where K is released, too, the figure is I(X',K;S): the information in K alone counts.
-
-    Returns:
-        The figure, and I(X';S|K=k) for every class k that occurs.
     """
     side = np.zeros(len(labels), dtype=np.int64) if known is None else known
     n_classes, n_known = int(labels.max()) + 1, int(side.max()) + 1
-    parts, alone = [], []
-    for dealt in _dealt(labels, units, rng, permutations, max(1, TABLE_CELLS // (n_classes * n_known * sums.pool_size))):
-        tables = _tables(sums, dealt, side, n_classes, n_known).reshape(len(dealt), n_known, n_classes, -1)
+    cells, parts, alone = n_classes * n_known, [], []
+    for dealt in _dealt(labels, units, rng, permutations, max(1, TABLE_CELLS // (cells * sums.pool_size))):
+        codes = np.arange(len(dealt))[:, None] * cells + side * n_classes + dealt
+        tables = sums.tables(codes, len(dealt) * cells).reshape(len(dealt), n_known, n_classes, -1)
         parts.append(_information(tables))
         alone.append(_information(tables.sum(axis=3).swapaxes(1, 2)[:, None])[:, 0])  # I(K;S)
     figures = np.concatenate(parts)  # (permutations + 1, known) masses times information
@@ -181,28 +168,17 @@ def _dealt(labels: IntArray, units: Units, rng: np.random.Generator, permutation
         yield np.stack(rows)[:, units.indices]
 
 
-def _tables(sums: DonorSums, dealt: IntArray, side: IntArray, n_classes: int, n_known: int) -> DoubleArray:
-    per_row = n_classes * n_known
-    codes = np.arange(len(dealt))[:, None] * per_row + side * n_classes + dealt
-    return sums.tables(codes, len(dealt) * per_row)
-
-
 def _information(tables: DoubleArray) -> DoubleArray:
     """Σ T ln(T·T_k / (T_s T_d)) of tables (rows, known, classes, pool), for every row and known class; nats."""
     whole = special.xlogy(tables, tables).sum(axis=(2, 3))
     classes, donors = tables.sum(axis=3), tables.sum(axis=2)
     masses = classes.sum(axis=2)
     marginals = special.xlogy(classes, classes).sum(axis=2) + special.xlogy(donors, donors).sum(axis=2)
-    information: DoubleArray = np.maximum(0.0, whole - marginals + special.xlogy(masses, masses))
-    return information
+    return np.asarray(np.maximum(0.0, whole - marginals + special.xlogy(masses, masses)))
 
 
 def compared(figures: DoubleArray, dealings: float = math.inf) -> NullComparison:
-    """Compares the first figure with the others, which are its values when there is nothing to find.
-
-    Args:
-        dealings: number of different permutations of the classes.
-    """
+    """The first figure beside the others, its values when there is nothing to find; `dealings` counts possible permutations."""
     found, null = float(figures[0]), figures[1:]
     mean, deviation = float(null.mean()), float(null.std(ddof=1)) if len(null) > 1 else 0.0
     reached = int((null >= found - 1e-12).sum())
@@ -212,7 +188,7 @@ def compared(figures: DoubleArray, dealings: float = math.inf) -> NullComparison
         # a few donors or persons outweigh the others, the null is more skewed than that, and its own skewness counts.
         skewness = max(2 * deviation / mean, float(stats.skew(null)))
         p_value = max(float(stats.pearson3.sf(found, skewness, mean, deviation)), 1 / dealings)
-    return NullComparison(found, mean, deviation, p_value)
+    return NullComparison(found=found, null_mean=mean, null_deviation=deviation, p_value=p_value, excess=found - mean)
 
 
 def _dealings(labels: IntArray, units: Units) -> float:

@@ -76,7 +76,7 @@ def amended(audit: Audit, **changes: Any) -> dict[str, Any]:
         if taken := sorted(fields.keys() & added.keys()):
             raise AuditError(f"analyses: expected keys that audit.json does not use yet, found {', '.join(taken)}; rename them")
         fields |= added
-    plain: dict[str, Any] = rounded(_plain(fields))
+    plain: dict[str, Any] = rounded(fields)
     return plain
 
 
@@ -170,17 +170,6 @@ def read_audit(path: Path) -> Audit:
 
 def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    """`value` as JSON types; unlike `dataclasses.asdict` it takes any Mapping."""
-    if dataclasses.is_dataclass(value):
-        return _plain(_fields(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _closed(part: Any) -> Any:

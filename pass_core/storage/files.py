@@ -1,10 +1,11 @@
 """Files that are complete or absent, JSON with a fixed layout, and digests."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,12 @@ def read_json(path: Path) -> Any:
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
-    """`value` with every float rounded: figures people compare carry no noise of the last bits."""
+    """`value` as JSON types with every float rounded: figures people compare carry no noise of the last bits."""
     if isinstance(value, float):
         return round(value, digits) + 0.0  # no negative zero
-    if isinstance(value, dict):
+    if dataclasses.is_dataclass(value):
+        return {field.name: rounded(getattr(value, field.name), digits) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
         return {key: rounded(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [rounded(item, digits) for item in value]

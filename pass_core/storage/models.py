@@ -23,32 +23,18 @@ FORMAT = 1
 
 
 def save_model(
-    folder: Path,
-    method: str,
-    fitted: Fitted,
-    setting: ReleaseContext,
-    *,
-    config: Any,
-    training: TrainConfig,
-    pool_digest: str,
+    folder: Path, method: str, fitted: Fitted, setting: ReleaseContext, *, config: Any, training: TrainConfig, pool_digest: str
 ) -> None:
     """Writes model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
     save_tensors(folder / "model.safetensors", fitted.state_dict())
-    write_json(
-        folder / "model.json",
-        {
-            "format": FORMAT,
-            "method": method,
-            "config": dataclasses.asdict(config),
-            "training": dataclasses.asdict(training),
-            "feature_shape": list(setting.pool.feature_shape),
-            "pool_size": len(setting.pool),
-            "pool_digest": pool_digest,
-            "has_channel": fitted.channel is not None,
-            "attributes": [{"name": a.name, "classes": a.n_classes, "role": a.role} for a in setting.attributes],
-        },
-    )
+    settings = {"config": dataclasses.asdict(config), "training": dataclasses.asdict(training)}
+    pool = {"feature_shape": list(setting.pool.feature_shape), "pool_size": len(setting.pool), "pool_digest": pool_digest}
+    learnt = {
+        "has_channel": fitted.channel is not None,
+        "attributes": [{"name": a.name, "classes": a.n_classes, "role": a.role} for a in setting.attributes],
+    }
+    write_json(folder / "model.json", {"format": FORMAT, "method": method, **settings, **pool, **learnt})
 
 
 def describe_model(folder: Path) -> dict[str, Any]:
@@ -64,9 +50,8 @@ def restore_model(folder: Path, setting: ReleaseContext) -> Fitted:
     description, weights = describe_model(folder), folder / "model.safetensors"
     method = find_method(description["method"])
     try:
-        return method.from_state_dict(
-            load_tensors(weights), setting, TypeAdapter(method.config_type).validate_python(description["config"])
-        )
+        config = TypeAdapter(method.config_type).validate_python(description["config"])
+        return method.from_state_dict(load_tensors(weights), setting, config)
     except (ValidationError, KeyError, RuntimeError):
         raise _damaged(weights) from None
 

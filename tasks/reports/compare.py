@@ -14,7 +14,7 @@ from pass_core.auditing.findings import AttributeFindings
 from pass_core.auditing.section import Series
 from pass_core.errors import ConfigError
 from pass_core.storage.audits import Audit, read_audit
-from tasks.reports import curves, intervals, scatter, svg
+from tasks.reports import charts, intervals, scatter, svg
 from tasks.reports.page import environment
 
 STYLES = ("useful", "private", "general", "before", "dim")
@@ -55,10 +55,8 @@ def write_comparison(audits: Sequence[Path], page: Path) -> None:
         raise ConfigError("expected at least one audit.json to compare, found none: name some")
     compared = [Compared(letter(k), path, read_audit(path)) for k, path in enumerate(audits)]
     datasets = {one.audit.dataset: [o for o in compared if o.audit.dataset == one.audit.dataset] for one in compared}
-    text = environment().get_template("compare.html").render(
-        compared=compared,
-        datasets=[_dataset(name, members) for name, members in datasets.items()],
-    )  # fmt: skip
+    shown = [_dataset(name, members) for name, members in datasets.items()]
+    text = environment().get_template("compare.html").render(compared=compared, datasets=shown)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(text)
 
@@ -71,7 +69,8 @@ def letter(k: int) -> str:
 def _dataset(name: str, members: Sequence[Compared]) -> dict[str, Any]:
     """What the page says of one data set."""
     attributes = list(dict.fromkeys(row.name for one in members for row in one.audit.attributes))
-    repeated = {method: group for method, group in _by_method(members).items() if len(group) > 1}
+    methods = {one.audit.method: [o for o in members if o.audit.method == one.audit.method] for one in members}
+    repeated = {method: group for method, group in methods.items() if len(group) > 1}
     return {
         "name": name,
         "members": members,
@@ -81,13 +80,6 @@ def _dataset(name: str, members: Sequence[Compared]) -> dict[str, Any]:
         "bundles": [(attribute, _drawn(figure)) for attribute, figure in _bundles(members)],
         "linkage": _linkage(members),
     }
-
-
-def _by_method(members: Sequence[Compared]) -> dict[str, list[Compared]]:
-    groups: dict[str, list[Compared]] = {}
-    for one in members:
-        groups.setdefault(one.audit.method, []).append(one)
-    return groups
 
 
 def _nag_rows(attribute: str, members: Sequence[Compared]) -> str:
@@ -134,13 +126,11 @@ def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compare
 
 def _spreads(group: Sequence[Compared], attributes: Sequence[str]) -> list[tuple[str, tuple[float, float]]]:
     """mNAG and NAG per attribute over audits of one method."""
-    found: list[tuple[str, list[float]]] = [("mNAG", [one.audit.mnag.value for one in group])]
+    found = {"mNAG": [one.audit.mnag.value for one in group]}
     for attribute in attributes:
-        rows = [row for one in group if (row := one.attribute(attribute))]
-        found.append((f"NAG of {attribute}", [row.nag.value for row in rows]))
-    linked = [linkage.reidentified.value for one in group if (linkage := one.linkage)]
-    found.append(("traced to its original", linked))
-    return [(name, _spread(values)) for name, values in found if len(values) > 1]
+        found[f"NAG of {attribute}"] = [row.nag.value for one in group if (row := one.attribute(attribute))]
+    found["traced to its original"] = [linkage.reidentified.value for one in group if (linkage := one.linkage)]
+    return [(name, _spread(values)) for name, values in found.items() if len(values) > 1]
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
@@ -149,13 +139,11 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _linkage(members: Sequence[Compared]) -> Markup | None:
-    rows = [
-        intervals.Row(
-            name=one.name, note=f"chance {svg.percent(linkage.chance, 2)}", estimate=linkage.reidentified, role="private"
-        )
-        for one in members
-        if (linkage := one.linkage)
-    ]
+    rows = []
+    for one in members:
+        if linkage := one.linkage:
+            note = f"chance {svg.percent(linkage.chance, 2)}"
+            rows.append(intervals.Row(name=one.name, note=note, estimate=linkage.reidentified, role="private"))
     label = f"Releases traced to their originals. {intervals.spoken(rows)}"
     return _drawn(intervals.rows_figure(rows, label)) if rows else None
 
@@ -171,7 +159,7 @@ def _bundles(members: Sequence[Compared]) -> Iterable[tuple[str, str]]:
     for attribute, series in lined.items():
         if series:
             label = f"Accuracy of guessing a person's {attribute}"
-            yield attribute, curves.growth(series, "records known to be one person’s", label)
+            yield attribute, charts.growth(series, "records known to be one person’s", label)
 
 
 def _drawn(drawing: str) -> Markup:

@@ -1,26 +1,12 @@
 """Figures of values with intervals, one row each: NAG per attribute, per attack, per subgroup, per audit."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pass_core.auditing.findings import AttributeFindings
 from pass_core.auditing.thresholds import Limit
 from pass_core.statistics.intervals import Estimate
-from tasks.reports.svg import (
-    SHAPES,
-    WIDTH,
-    Scale,
-    figure,
-    line,
-    marker,
-    path,
-    percent,
-    percent_axis,
-    rect,
-    shortened,
-    text,
-    whisker,
-)  # fmt: skip
+from tasks.reports.svg import SHAPES, WIDTH, Scale, axis, figure, line, marker, path, percent, rect, shortened, text, whisker
 
 ROW = 40.0
 MANY = 12  # attributes; of more, only those that are judged are drawn
@@ -53,19 +39,14 @@ def allowed(role: str, limits: Limits) -> tuple[float, float] | None:
 
 def rows_figure(rows: Sequence[Row], label: str) -> str:
     """Rows below each other on one NAG axis from 0 to 100 %."""
-    reach = max([1.0, *(value for row in rows for value in _values(row))])
+    shown = [value for row in rows for value, _ in (*row.marks, *row.rings)]
+    reach = max([1.0, *shown, *(row.estimate.high for row in rows if row.estimate)])
     scale = Scale(0.0, 1.0 if reach <= 1.0 else min(reach, 1.25), 6.0, WIDTH - 8)
     bottom = ROW * len(rows) + 4
-    parts = percent_axis(scale, bottom, 0)
+    parts = axis(scale, bottom, 0)
     for k, row in enumerate(rows):
         parts += _row(row, scale, k * ROW)
     return figure(bottom + 22, label, parts)
-
-
-def _values(row: Row) -> Iterable[float]:
-    if row.estimate:
-        yield row.estimate.high
-    yield from (value for value, _ in (*row.marks, *row.rings))
 
 
 def _row(row: Row, scale: Scale, top: float) -> list[str]:
@@ -78,9 +59,8 @@ def _row(row: Row, scale: Scale, top: float) -> list[str]:
         parts.append(line(scale(limit), middle - 9, scale(limit), middle + 9, "limit"))
     parts.append(line(scale(0), middle, scale(1), middle, "grid"))
     parts += [marker(SHAPES[row.role], scale(value), middle, f"ring s-{row.role}", tip, reach=3.5) for value, tip in row.rings]
-    parts += [
-        path([(scale(value), middle - 7), (scale(value), middle + 7)], f"s-{colour} whisker", tip) for value, tip in row.marks
-    ]
+    ticks = [(scale(value), tip) for value, tip in row.marks]
+    parts += [path([(x, middle - 7), (x, middle + 7)], f"s-{colour} whisker", tip) for x, tip in ticks]
     if row.estimate is None:
         return [*parts, text(WIDTH - 8, top + 13, "not measured", "small dim", "end")]
     found = row.estimate
@@ -105,23 +85,15 @@ def nag_of_attributes(attributes: Sequence[AttributeFindings], limits: Limits) -
 def nag_of_attacks(attribute: AttributeFindings, limits: Limits) -> str:
     """NAG of one attribute under every attack, and under the exact attacker."""
     role, zone, worst = attribute.role, allowed(attribute.role, limits), attribute.attack
-    rows = [
-        Row(
-            name=one.name,
-            note="worst" if one.name == worst else "",
-            estimate=one.nag,
-            role=role,
-            zone=zone,
-            quiet=one.name != worst,
-        )
-        for one in attribute.attacks
-    ]
+    rows = []
+    for one in attribute.attacks:
+        note, quiet = ("worst", False) if one.name == worst else ("", True)
+        rows.append(Row(name=one.name, note=note, estimate=one.nag, role=role, zone=zone, quiet=quiet))
     if attribute.exact:
-        plug_in, quiet = attribute.exact.plug_in, worst != "exact"
-        rows.append(Row(
-            name="exact rule", note="tick: plug-in" if quiet else "worst; tick: plug-in", estimate=attribute.exact.rule,
-            role=role, zone=zone, marks=((plug_in, f"plug-in on test records: {percent(plug_in)}"),), quiet=quiet,
-        ))  # fmt: skip
+        rule, plug_in = attribute.exact.rule, attribute.exact.plug_in
+        marks = ((plug_in, f"plug-in on test records: {percent(plug_in)}"),)
+        note, quiet = ("worst; tick: plug-in", False) if worst == "exact" else ("tick: plug-in", True)
+        rows.append(Row(name="exact rule", note=note, estimate=rule, role=role, zone=zone, marks=marks, quiet=quiet))
     return rows_figure(rows, f"NAG of {attribute.name} under every attack. " + spoken(rows))
 
 
@@ -145,7 +117,7 @@ def before_and_after(attributes: Sequence[AttributeFindings]) -> str:
     """Accuracy of the best attack on originals and of the worst one on the release, and of guessing."""
     scale, row = Scale(0.0, 1.0, 6.0, WIDTH - 8), 54.0
     bottom = row * len(attributes) + 2
-    parts = percent_axis(scale, bottom, 0)
+    parts = axis(scale, bottom, 0)
     for k, attribute in enumerate(attributes):
         top, role, guess = k * row, attribute.role, attribute.guess
         change = f"{percent(attribute.unprotected.value)} → {percent(attribute.protected.value)}"

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.analyses.donor_exposure import half_of_releases
 from pass_core.auditing.findings import Comparison
-from pass_core.auditing.section import Bars, Block, Curve, Figure, Part, Table
+from pass_core.auditing.section import Bars, Block, Curve, Part, Table
 from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
 from pass_core.storage.models import describe_model
-from tasks.reports import curves as lines
-from tasks.reports import heatmaps, intervals, scatter, svg, wording
+from tasks.reports import charts, intervals, scatter, svg, wording
 
 PAGE = "report.html"
 
@@ -52,12 +51,11 @@ def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[s
     return len(drawn)
 
 
-def _curves(path: Path) -> Mapping[str, Sequence[float]]:
+def _curves(path: Path) -> dict[str, list[float]]:
     try:
-        curves: Mapping[str, Sequence[float]] = pl.read_csv(path).to_dict(as_series=False)
+        return pl.read_csv(path).to_dict(as_series=False)
     except (FileNotFoundError, pl.exceptions.PolarsError):
         raise DataError(f"{path}: is missing or damaged; run train again") from None
-    return curves
 
 
 def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[str, str]:
@@ -70,12 +68,15 @@ def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[st
     if comparisons:
         drawn["information"] = scatter.information_hills(comparisons, "Information on private attributes", unit=" nats")
     for name, matrix in (audit.confusion or {}).items():
-        if len(matrix) <= heatmaps.MOST_CLASSES:
-            drawn[figure_name(f"confusion_{name}")] = heatmaps.confusion(name, audit.classes[name], matrix)
+        if len(matrix) <= charts.MOST_CLASSES:
+            drawn[figure_name(f"confusion_{name}")] = charts.confusion(name, audit.classes[name], matrix)
     for _, _, blocks in _sections(audit):
-        drawn |= {figure_name(figure.name): _draw(figure) for figure in _figures(blocks)}
+        for one in _figures(blocks):
+            drawn[figure_name(one.name)] = (
+                charts.bars_figure(one) if isinstance(one, Bars) else charts.growth(one.series, one.unit, one.label)
+            )
     if curves.get("epoch"):
-        drawn["training_curves"] = lines.training_curves(curves)
+        drawn["training_curves"] = charts.training_curves(curves)
     return drawn
 
 
@@ -107,18 +108,12 @@ def _sections(audit: Audit) -> list[tuple[str, str, tuple[Block, ...]]]:
     return [(one.key, one.title, tuple(one.section(audit.analyses[one.key]))) for one in every_analysis()]
 
 
-def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+def _figures(blocks: Iterable[Block]) -> Iterator[Curve | Bars]:
     for block in blocks:
         if isinstance(block, Part):
             yield from _figures(block.blocks)
         elif not isinstance(block, str | Table):
             yield from (item for item in block if isinstance(item, Curve | Bars))
-
-
-def _draw(figure: Figure) -> str:
-    if isinstance(figure, Bars):
-        return heatmaps.bars_figure(figure)
-    return lines.growth(figure.series, figure.unit, figure.label)
 
 
 def _as_table(curve: Curve) -> Table:
@@ -132,31 +127,19 @@ def _as_table(curve: Curve) -> Table:
 
 def environment() -> Environment:
     """Templates with the filters that turn figures into words."""
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "percent": svg.percent,
-        "estimate": wording.estimate,
-        "nats": wording.nats,
-        "readable": wording.readable,
-        "spaced": wording.spaced,
-        "wrappable": wording.wrappable,
-        "p_value": scatter.p_value,
-        "as_dict": dataclasses.asdict,
-        "as_table": _as_table,
-    }
+    folder = Path(__file__).parent
+    loader = FileSystemLoader(folder / "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    words = (wording.estimate, wording.nats, wording.readable, wording.spaced, wording.wrappable, svg.percent, scatter.p_value)
+    made.filters |= {filter_.__name__: filter_ for filter_ in words}
+    made.filters |= {"as_dict": dataclasses.asdict, "as_table": _as_table}
     made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section
     made.globals |= {
         "words": wording,
-        "maps": heatmaps,
+        "charts": charts,
         "figure_name": figure_name,
         "half_of_releases": half_of_releases,
-        "style": Markup(svg.palette() + (Path(__file__).parent / "page.css").read_text()),  # noqa: S704 (our own files)
+        "style": Markup(svg.palette() + (folder / "page.css").read_text()),  # noqa: S704 (our own files)
     }
     return made
 

@@ -64,9 +64,8 @@ def before_against_after(attributes: Sequence[AttributeFindings]) -> str:
         plane.parts.append(marker(SHAPES[a.role], x, y, f"f-{a.role}", f"{a.name} ({a.role})"))
         points.append((x, y, a.name))
     few = points if len(points) <= 14 else [p for p, a in zip(points, attributes, strict=True) if a.role != "general"]
-    plane.parts += _labels(few)
     spoken = ", ".join(f"{a.name} ({a.role}) NAG {percent(a.nag.value)}" for a in attributes[:12])
-    return plane.drawn(f"What attacks learn from originals against what they learn from releases: {spoken}.")
+    return plane.drawn(f"What attacks learn from originals against what they learn from releases: {spoken}.", few)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +80,7 @@ class Trial:
 
 
 def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float] | None, *, enlarged: bool = False) -> str:
-    """Worst private NAG (across, small is good) against mean useful NAG (up, large is good).
-
-    Args:
-        enlarged: show the corner of what `limits` allow, and as much again.
-    """
+    """Worst private NAG (across, small is good) against mean useful NAG (up); `enlarged`: only the corner that is allowed."""
     across, up = (0.0, 1.0), (0.0, 1.0)
     if enlarged and limits:
         across, up = (0.0, min(1.0, 2 * limits[0])), (max(0.0, 2 * limits[1] - 1), 1.0)
@@ -106,9 +101,8 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
         shape, style = TRIALS[trial.passed]
         plane.parts.append(marker(shape, x, y, style, tip))
         points.append((x, y, trial.name))
-    plane.parts += _labels(points)
     spoken = ", ".join(f"{t.name} private {percent(t.private)} useful {percent(t.useful)}" for t in trials[:12])
-    return plane.drawn(f"Privacy against utility: {spoken}.")
+    return plane.drawn(f"Privacy against utility: {spoken}.", points)
 
 
 class _Plane:
@@ -122,25 +116,22 @@ class _Plane:
         self.x, self.y = _roomy(x_range, left, right), _roomy(y_range, self.bottom, top)
         self.parts = [text(6, 13, f"↑ {up}", "small dim"), text(left, self.bottom + 34, f"{across} →", "small dim")]
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            x_tick, y_tick = (low + share * (high - low) for low, high in (x_range, y_range))
+            x_tick, y_tick = ticks = [low + share * (high - low) for low, high in (x_range, y_range)]
+            x_name, y_name = (percent(tick, 0 if round(100 * tick, 6).is_integer() else 1) for tick in ticks)
             self.parts += [
                 line(self.x(x_tick), top, self.x(x_tick), self.bottom, "grid"),
                 line(left, self.y(y_tick), right, self.y(y_tick), "grid"),
-                text(self.x(x_tick), self.bottom + 16, _tick(x_tick), "small dim", "middle"),
-                text(left - 6, self.y(y_tick) + 4, _tick(y_tick), "small dim", "end"),
+                text(self.x(x_tick), self.bottom + 16, x_name, "small dim", "middle"),
+                text(left - 6, self.y(y_tick) + 4, y_name, "small dim", "end"),
             ]
 
-    def drawn(self, label: str) -> str:
-        return figure(self.bottom + 42, label, self.parts)
+    def drawn(self, label: str, points: Sequence[tuple[float, float, str]]) -> str:
+        return figure(self.bottom + 42, label, [*self.parts, *_labels(points)])
 
 
 def _roomy(reach: tuple[float, float], start: float, end: float) -> Scale:
     room = 0.05 * (reach[1] - reach[0])
     return Scale(reach[0] - room, reach[1] + room, start, end)
-
-
-def _tick(value: float) -> str:
-    return percent(value, 0 if round(100 * value, 6).is_integer() else 1)
 
 
 def _labels(points: Sequence[tuple[float, float, str]]) -> Iterable[str]:
@@ -182,9 +173,7 @@ def ours_beside_paper(rivals: Sequence[Rival]) -> str:
             if place and found:
                 tip = f"{rival.name}, {whose}: private {percent(found[0])}, others {percent(found[1])}"
                 plane.parts.append(marker(shape, *place, style, tip))
-        shown = ours or paper
-        if shown:
+        if shown := ours or paper:
             points.append((*shown, rival.name))
-    plane.parts += _labels(points)
     spoken = ", ".join(f"{r.name} private {percent(r.ours[0])} others {percent(r.ours[1])}" for r in rivals[:12] if r.ours)
-    return plane.drawn(f"Privacy against utility, ours and the paper's: {spoken}.")
+    return plane.drawn(f"Privacy against utility, ours and the paper's: {spoken}.", points)

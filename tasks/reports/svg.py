@@ -59,7 +59,8 @@ def standalone(svg: str) -> str:
 def text(x: float, y: float, content: str, style: str = "", anchor: str = "start", *, note: str = "") -> str:
     """Words, and a note after them in a weaker colour; `style` names classes of palette.css."""
     after = f'<tspan dx="6" class="plain small dim">{escape(note)}</tspan>' if note else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{_class(style)}{_anchor(anchor)}>{escape(content)}{after}</text>'
+    end = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{_class(style)}{end}>{escape(content)}{after}</text>'
 
 
 def rect(x: float, y: float, width: float, height: float, style: str, *, tip: str = "", opacity: float | None = None) -> str:
@@ -94,13 +95,10 @@ def marker(shape: str, x: float, y: float, style: str, tip: str = "", *, reach: 
 def whisker(scale: Scale, low: float, high: float, y: float, style: str) -> list[str]:
     """A horizontal interval; an arrow where it continues beyond the axis."""
     start, end = scale(low), scale(high)
-    parts = [line(start, y, end, y, f"{style} whisker")]
-    parts.append(line(start, y - 4, start, y + 4, f"{style} whisker"))
+    parts = [line(start, y, end, y, f"{style} whisker"), line(start, y - 4, start, y + 4, f"{style} whisker")]
     if high > scale.high:
-        parts.append(path([(end - 5, y - 4), (end, y), (end - 5, y + 4)], f"{style} whisker open"))
-    else:
-        parts.append(line(end, y - 4, end, y + 4, f"{style} whisker"))
-    return parts
+        return [*parts, path([(end - 5, y - 4), (end, y), (end - 5, y + 4)], f"{style} whisker open")]
+    return [*parts, line(end, y - 4, end, y + 4, f"{style} whisker")]
 
 
 def shortened(name: str, longest: int) -> str:
@@ -113,7 +111,7 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{100 * value + 0.0:.{digits}f}{NARROW_SPACE}%"
 
 
-def percent_axis(scale: Scale, y: float, top: float, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
+def axis(scale: Scale, y: float, top: float, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
     """Grid and numbers below."""
     parts = [line(scale(tick), top, scale(tick), y, "grid") for tick in ticks]
     for tick in ticks:
@@ -124,10 +122,6 @@ def percent_axis(scale: Scale, y: float, top: float, ticks: Sequence[float] = (0
 
 def _class(style: str) -> str:
     return f' class="{style}"' if style else ""
-
-
-def _anchor(anchor: str) -> str:
-    return "" if anchor == "start" else f' text-anchor="{anchor}"'
 
 
 def _tip(tip: str) -> str:

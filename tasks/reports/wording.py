@@ -140,16 +140,14 @@ def key_figures(audit: Audit) -> list[Card]:
     private = [row for row in audit.attributes if row.role == "private"]
     if private:
         row = max(private, key=lambda row: row.nag.high)
-        meaning = (
-            f"of 100 guesses from a release {_of_hundred(row.protected)} are right; blind guessing gives {100 * row.guess:.0f}"
-        )
+        meaning = f"of 100 guesses from a release {_of_hundred(row.protected)} are right"
+        meaning += f"; blind guessing gives {100 * row.guess:.0f}"
         cards.append(Card(f"NAG of {row.name} (private)", f"{row.nag.value:.1%}", meaning))
     useful = [row for row in audit.attributes if row.role == "useful"]
     if useful:
         row = min(useful, key=lambda row: row.nag.low)
-        meaning = (
-            f"of 100 readings from a release {_of_hundred(row.protected)} are right; on originals {_of_hundred(row.unprotected)}"
-        )
+        meaning = f"of 100 readings from a release {_of_hundred(row.protected)} are right"
+        meaning += f"; on originals {_of_hundred(row.unprotected)}"
         cards.append(Card(f"NAG of {row.name} (useful)", f"{row.nag.value:.1%}", meaning))
     for analysis in every_analysis():
         found = audit.analyses[analysis.key]

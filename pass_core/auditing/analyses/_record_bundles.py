@@ -11,7 +11,7 @@ import numpy as np
 from pass_core.attacks.base import AttackTask
 from pass_core.attacks.logistic_regression import ATTACK, LogisticRegressionConfig
 from pass_core.auditing.section import Block, Curve, Part, Series
-from pass_core.auditing.subject import Subject, Substitution
+from pass_core.auditing.subject import Subject
 from pass_core.channel.draws import inverse_cdf, uniform_words
 from pass_core.data import Attribute, DoubleArray, IntArray, with_role
 from pass_core.statistics.intervals import Blocks, Estimate
@@ -53,14 +53,15 @@ class _Persons:
     rows: IntArray  # (n,) positions among the test records
     starts: IntArray  # (persons + 1,) where a person's begin
     bundles: int  # of every person
+    sizes: Sequence[int]  # of bundles, ascending
 
     @classmethod
-    def drawn(cls, persons: IntArray, largest: int, rng: np.random.Generator) -> "_Persons":
+    def drawn(cls, persons: IntArray, sizes: Sequence[int], rng: np.random.Generator) -> "_Persons":
         chosen = np.sort(rng.permutation(np.unique(persons))[:BUNDLES])
-        at_most = max(RECORDS_PER_PERSON, largest)
+        at_most = max(RECORDS_PER_PERSON, *sizes)
         rows = [rng.permutation(np.flatnonzero(persons == person))[:at_most] for person in chosen]
-        starts = np.cumsum([0, *map(len, rows)])
-        return cls(np.concatenate(rows), starts, min(BUNDLES_PER_PERSON, -(-BUNDLES // len(chosen))))
+        bundles = min(BUNDLES_PER_PERSON, -(-BUNDLES // len(chosen)))
+        return cls(np.concatenate(rows), np.cumsum([0, *map(len, rows)]), bundles, sizes)
 
     @property
     def counts(self) -> IntArray:
@@ -78,38 +79,27 @@ def find_bundles(subject: Subject, sizes: Sequence[int], rng_for: Callable[..., 
     """Every private attribute that belongs to persons and is one that training records have."""
     if not sizes:
         return ()
-    persons = _Persons.drawn(subject.test.persons, max(sizes), rng_for("linkage", "persons"))
-    draws = None if subject.substitution is None else _fresh_draws(subject, subject.substitution, persons, rng_for)
+    persons = _Persons.drawn(subject.test.persons, sorted(set(sizes)), rng_for("linkage", "persons"))
+    draws = _fresh_draws(subject, persons, rng_for("linkage", "releases"))
     found = []
     for attribute in with_role(subject.attributes, "private"):
         classes = persons.classes(subject.test.records.labels[attribute.name])
         prior = class_shares(subject.train.records.labels[attribute.name], attribute.n_classes)
         if classes is None or (prior > 0).sum() < 2 or (prior[classes] > 0).sum() < 2:
             continue
-        if subject.substitution is None or draws is None:
-            evidence = _evidence_of_records(subject, persons, attribute, prior, rng_for("linkage", "attack", attribute.name))
-        else:
-            joint = subject.substitution.train_law.joint[attribute.name]
-            evidence = _evidence_of_donors(donor_log_likelihood(joint, len(subject.train)), draws)
+        evidence = _evidence(subject, persons, attribute, draws, rng_for("linkage", "attack", attribute.name))
         rng = rng_for("linkage", "bundles", attribute.name)
-        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, sizes=sizes, rng=rng))
+        found.append(_bundles_of(attribute.name, persons, classes, prior, evidence, rng=rng))
     return tuple(found)
 
 
 def _bundles_of(
-    name: str,
-    persons: _Persons,
-    classes: IntArray,
-    prior: DoubleArray,
-    evidence: Evidence,
-    *,
-    sizes: Sequence[int],
-    rng: np.random.Generator,
+    name: str, persons: _Persons, classes: IntArray, prior: DoubleArray, evidence: Evidence, *, rng: np.random.Generator
 ) -> Bundles:
     """Among the persons whose class the attacker has met: others are beyond any attack that learns."""
     met = np.flatnonzero(prior[classes] > 0)
     counts = persons.counts[met]
-    kept = [size for size in sorted(set(sizes)) if 2 * (counts >= size).sum() >= len(met)]
+    kept = [size for size in persons.sizes if 2 * (counts >= size).sum() >= len(met)]
     log_prior = np.log(prior, out=np.full(len(prior), -np.inf), where=prior > 0)
     rates = np.full((len(kept), len(met)), np.nan)  # stays so where a person has too few records
     for place, person in enumerate(met):
@@ -133,13 +123,12 @@ def _bundles_of(
     return Bundles(name, guess, len(met), tuple(found))
 
 
-def _fresh_draws(
-    subject: Subject, substitution: Substitution, persons: _Persons, rng_for: Callable[..., np.random.Generator]
-) -> IntArray:
-    """(bundles, n): another release of the records for every bundle."""
-    rng = rng_for("linkage", "releases")
+def _fresh_draws(subject: Subject, persons: _Persons, rng: np.random.Generator) -> IntArray | None:
+    """(bundles, n): another release of the records for every bundle; None without a pool."""
+    if subject.substitution is None:
+        return None
     draws: IntArray = np.empty((persons.bundles, len(persons.rows)), dtype=np.int64)
-    channel = substitution.channel("test", persons.rows)
+    channel = subject.substitution.channel("test", persons.rows)
     for rows, p in channel.blocks(subject.test.records.features[persons.rows]):
         draws[:, rows] = inverse_cdf(p, uniform_words(rng, persons.bundles * len(p)).reshape(persons.bundles, len(p)))
     return draws
@@ -152,36 +141,26 @@ def donor_log_likelihood(joint: DoubleArray, records: int) -> DoubleArray:
     """
     marginal, shares = joint.sum(axis=0), joint.sum(axis=1, keepdims=True)
     likelihood = (records * joint + marginal) / (records * shares + 1)
-    evidences: DoubleArray = np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy()
-    return evidences
+    return np.asarray(np.log(likelihood, out=np.zeros_like(likelihood), where=marginal > 0).T.copy())
 
 
-def _evidence_of_donors(log_likelihood: DoubleArray, draws: IntArray) -> Evidence:
-    def evidence(bundle: int, places: IntArray) -> DoubleArray:
-        evidences: DoubleArray = log_likelihood[draws[bundle, places]]
-        return evidences
-
-    return evidence
-
-
-def _evidence_of_records(
-    subject: Subject, persons: _Persons, attribute: Attribute, prior: DoubleArray, rng: np.random.Generator
+def _evidence(
+    subject: Subject, persons: _Persons, attribute: Attribute, draws: IntArray | None, rng: np.random.Generator
 ) -> Evidence:
-    """From a linear attack: P(x'|a) is P(a|x')/P(a), up to what does not depend on a. Bundles are of what was really released."""
-    task = AttackTask(
-        released_train=subject.released_train,
-        train_labels=subject.train.records.labels[attribute.name],
-        n_classes=attribute.n_classes,
-    )
+    """From the donors; without a pool from a linear attack on what was really released.
+
+    There P(x'|a) is P(a|x')/P(a), up to what does not depend on a.
+    """
+    labels = subject.train.records.labels[attribute.name]
+    if subject.substitution is not None and draws is not None:
+        of_donors = donor_log_likelihood(subject.substitution.train_law.joint[attribute.name], len(labels))
+        return lambda bundle, places: of_donors[draws[bundle, places]]
+    task = AttackTask(released_train=subject.released_train, train_labels=labels, n_classes=attribute.n_classes)
     adversary = ATTACK.learn(task, LogisticRegressionConfig(), rng, lambda _: None)
     probabilities = adversary.probabilities(subject.released_test[persons.rows])
+    prior = class_shares(labels, attribute.n_classes)
     evidences = np.log(np.maximum(probabilities, FLOOR)) - np.log(np.maximum(prior, FLOOR))
-
-    def evidence(bundle: int, places: IntArray) -> DoubleArray:
-        del bundle
-        return evidences[places]
-
-    return evidence
+    return lambda _, places: evidences[places]
 
 
 def bundles_part(found: Sequence[Bundles]) -> Block:
@@ -199,10 +178,8 @@ def bundles_part(found: Sequence[Bundles]) -> Block:
         if bundle.sizes
     ]
     if not figures:
-        return (
-            "Several records of one person were not analysed: no private attribute here belongs to persons with several test "
-            "records."
-        )
+        why = "no private attribute here belongs to persons with several test records"
+        return f"Several records of one person were not analysed: {why}."
     words = (
         "A small leak per record becomes a larger one per person. If some releases are known to be one person’s, an attacker "
         "combines them. Publish records in a way that they cannot be grouped by person."

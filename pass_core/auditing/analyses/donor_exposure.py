@@ -8,8 +8,8 @@ import numpy as np
 from pass_core.auditing.analyses.base import Analysis
 from pass_core.auditing.exact_attacker import Audited
 from pass_core.auditing.section import Bars, Block, Card, Facts
-from pass_core.auditing.subject import Part, Split, Subject, Substitution
-from pass_core.data import DoubleArray, IntArray
+from pass_core.auditing.subject import Part, Split, Subject
+from pass_core.data import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,7 @@ class Donors:
 
 
 def find_donors(subject: Subject, released_train: IntArray | None = None) -> Donors | None:
-    """Over the test records and, where the donors released for them are given, the training records; None without a pool.
-
-    Args:
-        released_train: (n,) donors that were released for the training records, in their order.
-    """
+    """Over the test records and, where the donors `released_train` (n,) are given, the training records; None without a pool."""
     substitution = subject.substitution
     if substitution is None:
         return None
@@ -42,13 +38,18 @@ def find_donors(subject: Subject, released_train: IntArray | None = None) -> Don
         releases.append(("train", subject.train, released_train))
     n = sum(len(donors) for _, _, donors in releases)
     pool_size = len(substitution.donor_rows)
-    uses, met = np.zeros(pool_size, dtype=np.int64), np.zeros(2)
-    exposure, expected = np.zeros(pool_size), np.zeros(2)
+    uses, exposure = np.zeros(pool_size, dtype=np.int64), np.zeros(pool_size)
+    met, expected = np.zeros(2), np.zeros(2)  # of oneself, and of one's own person
     for split, part, donors in releases:
-        rows = _own_rows(split, part)
+        # Numbers as of `donor_rows`; donors are training records or strangers (−1), so a test record is none of them.
+        own = np.arange(len(part)) if split == "train" else np.full(len(part), -2)
+        units = ((own, substitution.donor_rows), (part.persons, substitution.donor_persons))
         uses += np.bincount(donors, minlength=pool_size)
-        met += [(substitution.donor_rows[donors] == rows).sum(), (substitution.donor_persons[donors] == part.persons).sum()]
-        shown, masses = _expected(substitution, split, part)
+        met += [(of_donors[donors] == of_records).sum() for of_records, of_donors in units]
+        shown, masses = np.zeros(pool_size), np.zeros(2)
+        for rows, p in substitution.channel(split, np.arange(len(part))).blocks(part.records.features):
+            shown += p.sum(axis=0, dtype=np.float64)
+            masses += [p[of_records[rows, None] == of_donors].sum(dtype=np.float64) for of_records, of_donors in units]
         exposure += shown
         expected += masses
     return Donors(
@@ -63,24 +64,6 @@ def find_donors(subject: Subject, released_train: IntArray | None = None) -> Don
         expected_self_rate=float(expected[0] / n),
         expected_same_person_rate=float(expected[1] / n),
     )
-
-
-def _own_rows(split: Split, part: Part) -> IntArray:
-    """Numbers as of `donor_rows`; donors are training records or strangers (−1), so a test record is none of them."""
-    return np.arange(len(part)) if split == "train" else np.full(len(part), -2)
-
-
-def _expected(substitution: Substitution, split: Split, part: Part) -> tuple[DoubleArray, DoubleArray]:
-    """Sums over the records of P(.|x), (pool,), and of the probabilities to meet oneself and one's own person, (2,)."""
-    own_rows = _own_rows(split, part)
-    shown, masses = np.zeros(len(substitution.donor_rows)), np.zeros(2)
-    for rows, p in substitution.channel(split, np.arange(len(part))).blocks(part.records.features):
-        shown += p.sum(axis=0, dtype=np.float64)
-        for place, (records, donors) in enumerate(
-            ((own_rows[rows], substitution.donor_rows), (part.persons[rows], substitution.donor_persons))
-        ):
-            masses[place] += p[records[:, None] == donors].sum(dtype=np.float64)
-    return shown, masses
 
 
 def half_of_releases(uses: Sequence[int]) -> int:
@@ -118,35 +101,22 @@ def _section(donors: Donors | None) -> Iterator[Block]:
         f"Every released record is a real donor’s record, and needs that person’s consent. {donors.used} of {donors.pool_size} "
         f"donors appear in {donors.releases} releases; half of the releases show only {half_of_releases(donors.uses)} of them."
     )
-    yield (
-        Bars(
-            name="donor_reuse",
-            title="How often donors are shown",
-            unit="times shown",
-            bars=reuse_counts(donors.uses, donors.pool_size),
-            label="Number of donors by how often they were released",
-            caption="Number of donors by times shown, in steps that double.",
-        ),
-        Facts(
-            (
-                ("Shown most", f"{donors.largest_share:.1%} of all releases"),
-                ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
-                ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
-                (
-                    "Replaced by the same person",
-                    f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)",
-                ),
-            )
-        ),
+    figure = Bars(
+        name="donor_reuse",
+        title="How often donors are shown",
+        unit="times shown",
+        bars=reuse_counts(donors.uses, donors.pool_size),
+        label="Number of donors by how often they were released",
+        caption="Number of donors by times shown, in steps that double.",
     )
+    same_person = f"{donors.same_person_rate:.2%} of records ({donors.expected_same_person_rate:.2%} expected)"
+    facts = (
+        ("Shown most", f"{donors.largest_share:.1%} of all releases"),
+        ("Largest exposure", f"{donors.largest_exposure:.1%}, the probability that a release shows one certain donor"),
+        ("Replaced by itself", f"{donors.self_rate:.2%} of records ({donors.expected_self_rate:.2%} expected)"),
+        ("Replaced by the same person", same_person),
+    )
+    yield (figure, Facts(facts))
 
 
-ANALYSIS = Analysis(
-    key="donors",
-    rank=40,
-    title="Donors",
-    finding=Donors,
-    find=_find,
-    highlights=_highlights,
-    section=_section,
-)
+ANALYSIS = Analysis(key="donors", rank=40, title="Donors", finding=Donors, find=_find, highlights=_highlights, section=_section)

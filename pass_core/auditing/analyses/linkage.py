@@ -14,7 +14,6 @@ from pass_core.auditing.analyses._record_bundles import Bundles, bundles_part, f
 from pass_core.auditing.analyses.base import Analysis
 from pass_core.auditing.findings import Check, with_interval
 from pass_core.auditing.section import Block, Card, Curve, Demand, Part, Series
-from pass_core.auditing.subject import Part as Records
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.channel.draws import inverse_cdf, uniform_words
@@ -57,27 +56,11 @@ class _Gallery:
     persons: IntArray
     blocks: Blocks
 
-    @classmethod
-    def drawn(cls, test: Records, at_most: int, rng: np.random.Generator) -> "_Gallery":
-        rows: IntArray = np.sort(rng.permutation(len(test))[:at_most]).astype(np.int64)
-        return cls(rows, test.persons[rows], Blocks.of(test.blocks[rows], np.zeros_like(rows)))
-
     def __len__(self) -> int:
         return len(self.rows)
 
-    def parts(self) -> Iterator[IntArray]:
-        """Places in the gallery, so many at a time that their scores fit."""
-        at_once = max(1, SCORES_AT_ONCE // len(self))
-        for start in range(0, len(self), at_once):
-            yield np.arange(start, min(start + at_once, len(self)))
-
     def hits(self, scores: DoubleArray, own: IntArray) -> tuple[DoubleArray, DoubleArray]:
-        """How often the best of all candidates is the record itself, and of its person; candidates that tie are tossed for.
-
-        Args:
-            scores: (released, gallery), the larger the likelier.
-            own: (released,) the true candidates.
-        """
+        """How often the best of all candidates is the record itself (`own`), and of its person; ties are tossed for."""
         best = scores == scores.max(axis=1, keepdims=True)
         chosen = best / best.sum(axis=1, keepdims=True)
         person: DoubleArray = (chosen * (self.persons[own, None] == self.persons)).sum(axis=1)
@@ -88,29 +71,24 @@ class _Gallery:
         influence = self.blocks.centred(hits, np.zeros(len(hits), dtype=np.int64))
         return self.blocks.proportion(float(hits.mean()), self.blocks.spread(influence))
 
-    @property
-    def person_chance(self) -> float:
-        """How often a candidate taken blindly is of the right person."""
-        _, counts = np.unique(self.persons, return_counts=True)
-        return float(((counts / len(self)) ** 2).sum())
-
 
 def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.random.Generator]) -> Linkage:
     """Originals found by one release and by several; and what several releases of one person reveal together."""
-    gallery = _Gallery.drawn(subject.test, depth.gallery, rng_for("linkage", "gallery"))
+    test = subject.test
+    rows: IntArray = np.sort(rng_for("linkage", "gallery").permutation(len(test))[: depth.gallery])
+    gallery = _Gallery(rows, test.persons[rows], Blocks.of(test.blocks[rows], np.zeros_like(rows)))
+    shares = np.unique(gallery.persons, return_counts=True)[1] / len(gallery)
     if subject.substitution is None:
         releases = (subject.released_test, *subject.repeated_test)
         numbers = sorted({1, *(number for number in depth.draws if number <= len(releases))})
         repeated = _found_again(gallery, _nearness(subject, gallery, releases), len(releases), numbers)
         once, repeated = repeated[0], repeated if subject.repeated_test else []
     else:
-        channel = subject.substitution.channel("test", gallery.rows)
-        p = np.concatenate([rows for _, rows in channel.blocks(subject.test.records.features[gallery.rows])])
+        channel, drawn = subject.substitution.channel("test", rows), subject.substitution.drawn[rows]
+        p = np.concatenate([block for _, block in channel.blocks(test.records.features[rows])])
         log_p = torch.from_numpy(p.T.copy()).log_().numpy()  # (pool, gallery); −∞ where a candidate cannot be
-        drawn = subject.substitution.drawn[gallery.rows]
         (once,) = _found_again(gallery, lambda _, own: log_p[drawn[own]], 1, (1,))
-        numbers = sorted(set(depth.draws))
-        most = max(numbers, default=0)
+        numbers, most = sorted(set(depth.draws)), max(depth.draws, default=0)
         draws = inverse_cdf(p, uniform_words(rng_for("linkage", "draws"), most * len(p)).reshape(most, len(p)))
         repeated = _found_again(gallery, lambda draw, own: log_p[draws[draw, own]], most, numbers)  # likelihoods multiply
     return Linkage(
@@ -119,7 +97,7 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
         chance=1 / len(gallery),
         attack="nearest" if subject.substitution is None else "likelihood",
         person=once.person,
-        person_chance=gallery.person_chance,
+        person_chance=float((shares**2).sum()),
         bundles=find_bundles(subject, depth.bundles, rng_for),
         repeated_draws=tuple(repeated),
     )
@@ -135,8 +113,7 @@ def _nearness(subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray
 
     def nearness(number: int, own: IntArray) -> DoubleArray:
         released = (releases[number][gallery.rows[own]].reshape(len(own), -1) - centre) / scale
-        near: DoubleArray = 2 * released @ originals.T - lengths
-        return near
+        return np.asarray(2 * released @ originals.T - lengths)
 
     return nearness
 
@@ -144,7 +121,8 @@ def _nearness(subject: Subject, gallery: _Gallery, releases: Sequence[FloatArray
 def _found_again(gallery: _Gallery, scores_of: Scores, draws: int, numbers: Sequence[int]) -> list[RepeatedDraws]:
     """Records and persons found again after the first `numbers` of the draws, whose scores (released, gallery) add up."""
     found = np.empty((len(numbers), 2, len(gallery)))
-    for own in gallery.parts():
+    at_once = max(1, SCORES_AT_ONCE // len(gallery))  # so many that their scores fit
+    for own in np.split(np.arange(len(gallery)), range(at_once, len(gallery), at_once)):
         scores = np.zeros((len(own), len(gallery)))
         for number in range(draws):
             scores += scores_of(number, own)
@@ -156,8 +134,7 @@ def _found_again(gallery: _Gallery, scores_of: Scores, draws: int, numbers: Sequ
 def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
     limit, found = thresholds.reidentified_at_most, linkage.reidentified
     where = f"a release is traced to its original among {linkage.gallery} in {with_interval(found)} of cases"
-    sentence = f"{where}, at most {limit.value:.1%} allowed"
-    passed = found.low <= limit.value
+    sentence, passed = f"{where}, at most {limit.value:.1%} allowed", found.low <= limit.value
     yield Check.of("reidentified_at_most", limit, "linkage", found=found.value, passed=passed, sentence=sentence)
 
 
@@ -191,15 +168,13 @@ def _section(linkage: Linkage | None) -> Iterator[Block]:
         yield "Several draws of one record were not analysed: this needs the replacement probabilities."
         return
     numbers = [one.draws for one in draws]
-    series = (
-        Series("record", numbers, [one.record for one in draws], linkage.chance),
-        Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general"),
-    )
+    records = Series("record", numbers, [one.record for one in draws], linkage.chance)
+    persons = Series("person", numbers, [one.person for one in draws], linkage.person_chance, style="general")
     figure = Curve(
         name="repeated_draws",
         title="Found among originals",
         unit="draws of the same record",
-        series=series,
+        series=(records, persons),
         label=f"Found among {linkage.gallery} originals",
         caption=f"How often the record, or its person, is found among {linkage.gallery} originals; dashed: chance.",
     )

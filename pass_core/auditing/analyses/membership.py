@@ -5,7 +5,7 @@ The attacker here sees the whole row P(.|x) of a record, of which releases are d
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from pass_core.auditing.findings import Check, with_interval
 from pass_core.auditing.section import Block, Card, Demand
 from pass_core.auditing.subject import Part, Split, Subject, Substitution
 from pass_core.auditing.thresholds import Thresholds
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, IntArray
 from pass_core.statistics.intervals import Blocks, Estimate, Spread
 from pass_core.statistics.nag import area_under_curve
 
@@ -50,43 +50,41 @@ class _Kind:
     part: Part
     rows: IntArray
 
-    def drawn(self, rng: np.random.Generator) -> "_Kind":
-        """At most `RECORDS` of them."""
-        return _Kind(self.split, self.part, np.sort(rng.permutation(self.rows)[:RECORDS]))
-
     def groups(self) -> list[IntArray]:
         """Classes of every attribute, and persons."""
         return [*(labels[self.rows] for labels in self.part.records.labels.values()), self.part.persons[self.rows]]
 
 
 def find_membership(subject: Subject, rng_for: Callable[..., np.random.Generator]) -> Membership | None:
-    """Members against others; None without a pool, or where nearly all records are donors.
-
-    If it is unknown what the protector learnt from, all training records count as members.
-    """
+    """Members against others; None without a pool, or where nearly all records are donors."""
     if subject.substitution is None:
         return None
     members, others, against = _kinds(subject, subject.substitution)
     if min(len(members.rows), len(others.rows)) < FEWEST:
         return None
-    members, others = members.drawn(rng_for("membership", "members")), others.drawn(rng_for("membership", "others"))
+    members, others = (
+        replace(kind, rows=np.sort(rng_for("membership", name).permutation(kind.rows)[:RECORDS]))
+        for kind, name in ((members, "members"), (others, "others"))
+    )
     statistics = _statistics(subject.substitution, subject.train, (members, others))
     is_member = np.arange(len(statistics)) < len(members.rows)
     blocks = np.concatenate([kind.part.blocks[kind.rows] for kind in (members, others)])
     first = _first_half(blocks, is_member, rng_for("membership", "halves"))
     scores = _scores(statistics, is_member, first)
+    unlikely = np.sort(scores[~is_member])[::-1][int(FALSE_POSITIVES * len(others.rows))]  # for all but a hundredth of the others
     return Membership(
         members=len(members.rows),
         non_members=len(others.rows),
         against=against,
         auc=_auc(scores, is_member, first, blocks),
-        true_positive_rate=_true_positive_rate(scores, is_member),
+        true_positive_rate=float((scores[is_member] > unlikely).mean()),
     )
 
 
 def _kinds(subject: Subject, substitution: Substitution) -> tuple[_Kind, _Kind, str]:
     """Members and others, without donors; and which records the others are."""
     every = np.arange(len(subject.train))
+    # Where it is unknown what the protector learnt from, all training records count as members.
     learnt_from = every if subject.learnt_from is None else subject.learnt_from
     members, held_out = (np.setdiff1d(rows, substitution.donor_rows) for rows in (learnt_from, np.setdiff1d(every, learnt_from)))
     if len(held_out) >= HELD_OUT:
@@ -100,34 +98,21 @@ def _statistics(substitution: Substitution, train: Part, kinds: tuple[_Kind, _Ki
 
     Classes and persons without a donor are left out: their absence from the pool is no memory of the protector.
     """
-    of_records = zip(*(kind.groups() for kind in kinds), strict=True)
-    shared = [
-        number
-        for number, (sides, donors) in enumerate(zip(of_records, _donor_groups(substitution, train), strict=True))
-        if np.isin(np.concatenate(sides), donors).all()
-    ]
-    donors = [_donor_groups(substitution, train)[number] for number in shared]
-    rows = []
-    for kind in kinds:
-        records = [kind.groups()[number] for number in shared]
+    # A donor who is no training record has no classes (−1).
+    rows, known = substitution.donor_rows, substitution.donor_rows >= 0
+    donors = [*(np.where(known, labels[rows], -1) for labels in train.records.labels.values()), substitution.donor_persons]
+    groups = [kind.groups() for kind in kinds]
+    shared = [np.isin(np.concatenate(sides), donors[k]).all() for k, sides in enumerate(zip(*groups, strict=True))]
+    found = []
+    for kind, records in zip(kinds, groups, strict=True):
+        own = [pair for *pair, has_donors in zip(records, donors, shared, strict=True) if has_donors]
         channel = substitution.channel(kind.split, kind.rows)
         for place, p in channel.blocks(kind.part.records.features[kind.rows]):
-            own = [(group[place, None], donor) for group, donor in zip(records, donors, strict=True)]
-            rows.append(_statistics_of(p, own))
-    return np.concatenate(rows)
-
-
-def _donor_groups(substitution: Substitution, train: Part) -> list[IntArray]:
-    """The donors' classes, −1 where a donor is no training record, and persons."""
-    known = substitution.donor_rows >= 0
-    classes = [np.where(known, labels[substitution.donor_rows], -1) for labels in train.records.labels.values()]
-    return [*classes, substitution.donor_persons]
-
-
-def _statistics_of(p: FloatArray, own: list[tuple[IntArray, IntArray]]) -> DoubleArray:
-    entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=1).numpy()
-    masses = [p.max(axis=1), *((p * (record == donor)).sum(axis=1) for record, donor in own)]
-    return np.stack([entropy, *(np.log(np.maximum(mass, SMALLEST_MASS)) for mass in masses)], axis=1).astype(np.float64)
+            entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=1).numpy()
+            masses = [p.max(axis=1), *((p * (record[place, None] == donor)).sum(axis=1) for record, donor in own)]
+            logarithms = [np.log(np.maximum(mass, SMALLEST_MASS)) for mass in masses]
+            found.append(np.stack([entropy, *logarithms], axis=1).astype(np.float64))
+    return np.concatenate(found)
 
 
 def _first_half(blocks: IntArray, is_member: BoolArray, rng: np.random.Generator) -> BoolArray:
@@ -142,13 +127,10 @@ def _first_half(blocks: IntArray, is_member: BoolArray, rng: np.random.Generator
 
 
 def _scores(statistics: DoubleArray, is_member: BoolArray, first: BoolArray) -> DoubleArray:
-    """How much a record looks like a member, by a rule learnt on the other half; as ranks within its half.
-
-    Squares beside the statistics let the rule see what differs in spread alone.
-    """
+    """How much a record looks like a member, by a rule learnt on the other half; as ranks within its half."""
     spread = statistics.std(axis=0)
     standard = (statistics - statistics.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    shown = np.concatenate([standard, standard**2], axis=1)
+    shown = np.concatenate([standard, standard**2], axis=1)  # squares show what differs in spread alone
     scores = np.empty(len(statistics))
     for half in (first, ~first):
         rule = LogisticRegression(class_weight="balanced", max_iter=1000, tol=1e-3).fit(shown[~half], is_member[~half])
@@ -167,12 +149,6 @@ def _auc(scores: DoubleArray, is_member: BoolArray, first: BoolArray, blocks: In
     deviation = float(np.mean([spread.variance**0.5 for spread in spreads]))
     spread = Spread(deviation**2, sum(spread.degrees for spread in spreads))
     return Blocks.of(blocks, is_member.astype(np.int64)).proportion(float(np.mean(areas)), spread)
-
-
-def _true_positive_rate(scores: DoubleArray, is_member: BoolArray) -> float:
-    """Members above all but a hundredth of the others."""
-    others = np.sort(scores[~is_member])[::-1]
-    return float((scores[is_member] > others[int(FALSE_POSITIVES * len(others))]).mean())
 
 
 def _checks(membership: Membership, thresholds: Thresholds) -> Iterator[Check]:

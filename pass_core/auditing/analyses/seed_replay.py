@@ -45,40 +45,26 @@ def find_replay(
     claimed_secret: bool,
     more_seeds: Iterable[int] = (),
 ) -> Replay:
-    """Tries seeds 0 to 4095 and `more_seeds`, which are not negative.
+    """Tries seeds 0 to 4095 and `more_seeds`, which are not negative; no records where agreement would mean nothing.
 
     Args:
         p: (n, pool) rows P(.|x) of the first records that were drawn, in that order and bit for bit as used.
-        record_ids: (n,)
         donors: (n,) that were released for them.
         scopes: what keyed draws may have been bound to, as `tasks.steps.substitute` does: data set, model digest, rule.
-        claimed_secret: the release declares its key secret.
-
-    Returns:
-        The finding; with no records where draws are so certain that agreement would mean nothing.
     """
     seeds = sorted({*range(SEEDS), *more_seeds})
     guesses = [*(_keyed(scope, record_ids) for scope in scopes), _numpy]
-    places = _telling(p)
-    if _surprise(p, donors, places) < math.log(len(seeds) * len(guesses) / FALSE_ALARM):
+    largest = p.max(axis=1) / p.sum(axis=1)
+    order = np.argsort(largest, kind="stable")[:RECORDS]  # the least certain draws first
+    places = order[largest[order] < LARGEST_PROBABILITY]
+    rows = p[places].astype(np.float64)
+    chances = rows[np.arange(len(places)), donors[places]] / rows.sum(axis=1)
+    # −ln of the probability that a wrong seed draws these very donors
+    surprise = float(-np.log(np.maximum(chances, np.finfo(np.float64).tiny)).sum())
+    if surprise < math.log(len(seeds) * len(guesses) / FALSE_ALARM):
         return Replay(records=0, seeds=len(seeds), replayed=False, claimed_secret=claimed_secret)
     replayed = any(_agrees(guess, seeds, p, donors, places) for guess in guesses)
     return Replay(records=len(places), seeds=len(seeds), replayed=replayed, claimed_secret=claimed_secret)
-
-
-def _telling(p: FloatArray) -> IntArray:
-    """Records whose draw is the least certain, those first."""
-    largest = p.max(axis=1) / p.sum(axis=1)
-    order: IntArray = np.argsort(largest, kind="stable")[:RECORDS]
-    telling: IntArray = order[largest[order] < LARGEST_PROBABILITY]
-    return telling
-
-
-def _surprise(p: FloatArray, donors: IntArray, places: IntArray) -> float:
-    """−ln of the probability that a wrong seed draws these very donors."""
-    rows = p[places].astype(np.float64)
-    chances = rows[np.arange(len(places)), donors[places]] / rows.sum(axis=1)
-    return float(-np.log(np.maximum(chances, np.finfo(np.float64).tiny)).sum())
 
 
 def _agrees(guess: Guess, seeds: Sequence[int], p: FloatArray, donors: IntArray, places: IntArray) -> bool:
@@ -94,10 +80,7 @@ def _agrees(guess: Guess, seeds: Sequence[int], p: FloatArray, donors: IntArray,
 
 
 def _keyed(scope: tuple[str, ...], record_ids: Sequence[str]) -> Guess:
-    def words(seed: int, places: IntArray) -> WordArray:
-        return keyed_words(experiment_key(seed), "draw", scope, [record_ids[place] for place in places])
-
-    return words
+    return lambda seed, places: keyed_words(experiment_key(seed), "draw", scope, [record_ids[place] for place in places])
 
 
 def _numpy(seed: int, places: IntArray) -> WordArray:

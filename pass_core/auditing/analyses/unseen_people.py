@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pass_core.auditing.analyses.base import Analysis
-from pass_core.auditing.exact_attacker import Audited, described
+from pass_core.auditing.exact_attacker import Audited
 from pass_core.auditing.findings import Comparison, Information
 from pass_core.auditing.section import Block, Table
 from pass_core.auditing.subject import Subject, Substitution
@@ -16,6 +16,8 @@ from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_h
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
+
+TITLE = "People not seen in training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,7 @@ def _attribute(audited: Audited, one: Attacked, rows: IntArray, scoring: Scoring
     by_others = one.hits[one.strongest(rows)][rows]
     if passed is None or subject.substitution is None:
         return StrangerFindings(name, scoring.nag(by_others), None, None)
-    exactly = passed.hits[name][rows]
-    by_others = max(by_others, exactly, key=lambda hits: float(hits.mean()))
+    by_others = max(by_others, passed.hits[name][rows], key=lambda hits: float(hits.mean()))
     channel = subject.substitution.channel("test", rows)
     features, persons = subject.test.records.features[rows], subject.test.persons[rows]
     useful = [subject.labels("test", a.name)[rows] for a in subject.single("useful")]
@@ -71,7 +72,7 @@ def _attribute(audited: Audited, one: Attacked, rows: IntArray, scoring: Scoring
     rng, permutations = rng_for("strangers", name), audited.depth.permutations
     comparison, _ = compare_with_null(sums, scoring.labels, units, rng, permutations=permutations)
     half = _own_half_hits(subject.substitution, one.attribute, subject, rows, rng_for("halves", name))
-    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), described(comparison, units))
+    return StrangerFindings(name, scoring.nag(by_others), scoring.nag(half), Information.of(comparison, units))
 
 
 def _own_half_hits(
@@ -80,15 +81,12 @@ def _own_half_hits(
     """Probability that a rule learnt on half of every stranger's records is right on the other half, both ways round."""
     labels = subject.labels("test", attribute.name)[rows]
     half = _halves(subject.test.persons[rows], subject.test.blocks[rows], rng)
-    features = subject.test.records.features[rows]
-    channel = substitution.channel("test", rows)
+    channel, features = substitution.channel("test", rows), subject.test.records.features[rows]
     sums = accumulate(channel, features, half * attribute.n_classes + labels, 2 * attribute.n_classes)
-    tables = sums.reshape(2, attribute.n_classes, -1)
-    rules = {f"from {k}": one_hot(best_rule(table), attribute.n_classes) for k, table in enumerate(tables)}
-    law = channel_law(channel, features, {attribute.name: labels}, (attribute,), rng=rng, n_draws=0, readouts=rules)
-    records = np.arange(len(rows))
-    hits: DoubleArray = np.where(half == 0, law.readouts["from 1"][records, labels], law.readouts["from 0"][records, labels])
-    return hits
+    rules = {f"from {k}": one_hot(best_rule(table), attribute.n_classes) for k, table in enumerate(np.split(sums, 2))}
+    law = channel_law(channel, features, {attribute.name: labels}, (attribute,), readouts=rules)
+    by_first, by_second = (law.readouts[rule][np.arange(len(rows)), labels] for rule in rules)
+    return np.where(half == 0, by_second, by_first)
 
 
 def _halves(persons: IntArray, blocks: IntArray, rng: np.random.Generator) -> IntArray:
@@ -132,26 +130,11 @@ def _section(strangers: Strangers | None) -> Iterator[Block]:
          *((f"{one.information.excess:.5f}", f"{one.information.p_value:.2g}") if one.information else (None, None)))
         for one in strangers.attributes
     ]  # fmt: skip
-    yield Table(
-        "People not seen in training",
-        "NAG of private attributes of new people: 0 % is blind guessing, 100 % is as good as on unprotected records.",
-        (
-            "Attribute",
-            "Learnt on others",
-            "Learnt on half of their own",
-            "Information above chance, nats",
-            "Probability by chance",
-        ),
-        rows,
-    )
+    caption = "NAG of private attributes of new people: 0 % is blind guessing, 100 % is as good as on unprotected records."
+    learnt = ("Attribute", "Learnt on others", "Learnt on half of their own")
+    yield Table(TITLE, caption, (*learnt, "Information above chance, nats", "Probability by chance"), rows)
 
 
 ANALYSIS = Analysis(
-    key="strangers",
-    rank=30,
-    title="People not seen in training",
-    finding=Strangers,
-    find=find_strangers,
-    comparisons=_comparisons,
-    section=_section,
+    key="strangers", rank=30, title=TITLE, finding=Strangers, find=find_strangers, comparisons=_comparisons, section=_section
 )

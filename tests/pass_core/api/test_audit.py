@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from pass_core import AuditResult, Protector, audit
@@ -53,6 +54,15 @@ def test_saved_result_is_the_pipelines_document(result: AuditResult, tmp_path: P
     result.save(tmp_path / "audit.json")
     jsonschema.validate(json.loads((tmp_path / "audit.json").read_text()), schema())
     read_audit(tmp_path / "audit.json")
+
+
+def test_attribute_that_only_chooses_donors_is_no_part_of_the_audit() -> None:
+    """Its classes are known in `fit` and not for the audited records."""
+    made, test = make(400), make(200, seed=1)
+    labels = {**made.labels, "consent": np.where(np.arange(400) % 2, "yes", "no")}
+    protector = unfitted(method="random_donor", pool={"only": {"consent": "yes"}}).fit(made.X, labels, persons=made.persons)
+    found = audit(protector, test.X, test.labels, persons=test.persons, attacks=QUICK, depth=SMALL)
+    assert [row.name for row in found.findings.attributes] == ["gender", "digit"]
 
 
 def test_unprotected_release_fails() -> None:

@@ -50,7 +50,7 @@ def test_habits_of_persons_are_no_leak_of_their_class() -> None:
     assert (p_values <= 0.01).mean() < 0.01 + 4 * 0.005
     assert (p_values <= 0.5).mean() > 0.3  # nor are they all large
     assert np.mean([c.found for c in found]) > 0.2
-    assert abs(np.mean([c.excess / c.deviation for c in found])) < 0.2
+    assert abs(np.mean([c.excess / c.null_deviation for c in found])) < 0.2
 
 
 def test_dealing_over_records_would_call_habits_a_leak() -> None:
@@ -69,7 +69,7 @@ def test_dealing_over_records_would_call_habits_a_leak() -> None:
 def test_a_leak_is_found(leak: float) -> None:
     comparison = _over_persons(_habits(leak, 1), CLASSES, 1, 100)
     assert comparison.p_value < 0.001
-    assert comparison.excess > 3 * comparison.deviation
+    assert comparison.excess > 3 * comparison.null_deviation
 
 
 def test_few_permutations_show_a_small_p_value_by_the_tail() -> None:

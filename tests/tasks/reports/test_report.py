@@ -11,7 +11,7 @@ import pytest
 from pass_core.auditing.analyses.donor_exposure import half_of_releases, reuse_counts
 from pass_core.errors import DataError
 from pass_core.statistics.intervals import Estimate
-from tasks.reports.heatmaps import kept, row_distance
+from tasks.reports.charts import kept, row_distance
 from tasks.reports.page import figure_name, write_report
 from tasks.reports.publish import publish_report
 from tasks.reports.svg import palette

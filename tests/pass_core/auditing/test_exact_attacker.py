@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pass_core.auditing.certificate import certify, donor_divergence, donor_leakage, rare_donors
+from pass_core.auditing.exact_attacker import certify, donor_divergence, donor_leakage, rare_donors
 from pass_core.auditing.findings import Certificate
 from pass_core.channel.joint_law import posterior
 from pass_core.data import DoubleArray, one_hot
