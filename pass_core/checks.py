@@ -1,8 +1,14 @@
 """Range checks of settings, with one wording for all."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from pass_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class NoSettings:
+    """The config type of an entry without settings."""
 
 
 def check_range(

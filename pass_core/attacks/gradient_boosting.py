@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, principal_components, stacked_releases
 from pass_core.attacks.base import AttackTask
 from pass_core.checks import check_range
-from pass_core.data import DoubleArray, FloatArray
+from pass_core.data import DoubleArray, FloatArray, Rng
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
@@ -49,9 +48,7 @@ class GradientBoostingAttack:
     config_type: ClassVar[type[GradientBoostingConfig]] = GradientBoostingConfig
     needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: GradientBoostingConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> BoostedAdversary:
+    def learn(self, task: AttackTask, config: GradientBoostingConfig, rng: Rng, on_epoch: OnEpoch) -> BoostedAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         vectors = flat_features(records)
         prepare = principal_components(vectors, config.components, rng)

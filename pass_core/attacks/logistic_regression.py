@@ -4,7 +4,6 @@ import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -12,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from pass_core.attacks._flat import FlatAdversary, flat_features, stacked_releases
 from pass_core.attacks.base import AttackTask
 from pass_core.checks import check_range
+from pass_core.data import Rng
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
@@ -36,9 +36,7 @@ class LogisticRegressionAttack:
     config_type: ClassVar[type[LogisticRegressionConfig]] = LogisticRegressionConfig
     needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: LogisticRegressionConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> FlatAdversary:
+    def learn(self, task: AttackTask, config: LogisticRegressionConfig, rng: Rng, on_epoch: OnEpoch) -> FlatAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         scaler = StandardScaler()
         train = scaler.fit_transform(flat_features(records))

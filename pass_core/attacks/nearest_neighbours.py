@@ -10,7 +10,7 @@ from pass_core.attacks._flat import Prepare, flat_features, principal_components
 from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.checks import check_range
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
@@ -59,9 +59,7 @@ class NearestNeighboursAttack:
     config_type: ClassVar[type[NearestNeighboursConfig]] = NearestNeighboursConfig
     needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: NearestNeighboursConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> NeighbourAdversary:
+    def learn(self, task: AttackTask, config: NearestNeighboursConfig, rng: Rng, on_epoch: OnEpoch) -> NeighbourAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         prepare = principal_components(flat_features(records), config.components, rng)
         distinct, places = _distinct(records)

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.base import AttackTask
 from pass_core.checks import check_choice
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
@@ -60,7 +59,7 @@ class NetworkAttack:
     needs_pool: ClassVar[bool] = False
     widths: ClassVar[Widths] = Widths(hidden=(512, 256))
 
-    def learn(self, task: AttackTask, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> NetworkAdversary:
+    def learn(self, task: AttackTask, config: NetworkConfig, rng: Rng, on_epoch: OnEpoch) -> NetworkAdversary:
         generator = torch_generator(rng)
         shape = tuple(task.released_train(0).shape[1:])
         network = build_network(config.network, shape, task.n_classes, generator, self.widths)

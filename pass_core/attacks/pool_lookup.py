@@ -8,7 +8,7 @@ import numpy as np
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
 from pass_core.attacks.base import AttackTask
 from pass_core.checks import check_range
-from pass_core.data import DoubleArray
+from pass_core.data import DoubleArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
@@ -30,8 +30,7 @@ class PoolLookupAttack:
     config_type: ClassVar[type[PoolLookupConfig]] = PoolLookupConfig
     needs_pool: ClassVar[bool] = True
 
-    def learn(self, task: AttackTask, config: PoolLookupConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> LookupAdversary:
-        del rng  # nothing to draw
+    def learn(self, task: AttackTask, config: PoolLookupConfig, rng: Rng, on_epoch: OnEpoch) -> LookupAdversary:
         numbers = RecordNumbers()
         seen = []
         for draw in range(config.draws):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import padded_blocks
-from pass_core.data import FloatArray, Records, with_role
+from pass_core.data import FloatArray, Records, Rng, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.randomness import torch_generator
@@ -70,14 +70,7 @@ class ClassDonorMethod(ABC, Generic[ConfigT]):
         """ε of the channel; infinite: always the guessed kind."""
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: ConfigT,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: ConfigT, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
         """Trains the classifier of useful attributes.
 

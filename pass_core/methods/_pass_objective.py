@@ -59,12 +59,7 @@ class Objective:
         return (self.private_weight - self.spread_weight) * len(self.private_classes)
 
     def __call__(
-        self,
-        embedded: Tensor,
-        donors: Tensor,
-        private: Sequence[Tensor],
-        useful: Sequence[Tensor],
-        teacher: Tensor | None = None,
+        self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor], teacher: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute, T (batch, pool).
 
@@ -81,11 +76,7 @@ class _ObjectiveFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        f: Tensor,
-        g: Tensor,
-        labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
-        *given: Any,
+        ctx: Any, f: Tensor, g: Tensor, labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]], *given: Any
     ) -> tuple[Tensor, Tensor]:
         (private, useful), (teacher, parts) = labels, given
         log_p, law = _first_pass(f, g, private, parts)

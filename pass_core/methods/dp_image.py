@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.checks import check_range
-from pass_core.data import FloatArray, Records
+from pass_core.data import FloatArray, Records, Rng
 from pass_core.methods._noise import laplace
 from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import RecordMaker, ReleaseContext
@@ -44,7 +44,7 @@ class FittedDpImage(RecordMaker):
     epsilon: float
 
     @torch.inference_mode()
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         scale = ((self.high - self.low) / self.epsilon).cpu().numpy()
         latent = self.network.encode(torch.from_numpy(np.array(records)).to(self.low.device))
         clipped = torch.minimum(torch.maximum(latent, self.low), self.high)
@@ -69,7 +69,7 @@ class DpImage:
         context: ReleaseContext,
         config: DpImageConfig,
         training: TrainConfig,
-        rng: np.random.Generator,
+        rng: Rng,
         run: TrainingContext,
     ) -> FittedDpImage:
         """Learns to reconstruct records (mean squared error of standardised values), then the range of the short vectors."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
@@ -30,7 +30,7 @@ class Dppix(NoiseMethod[DppixConfig]):
     summary: ClassVar[str] = "DPPix: means of cells with Laplace noise"
     config_type: ClassVar[type[DppixConfig]] = DppixConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: Rng) -> FloatArray:
         axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
         differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
         sums, counts = records, np.ones(records.shape[1:], dtype=np.float32)

@@ -53,7 +53,6 @@ class Gap(AdversarialMethod[GapConfig]):
     needs: ClassVar[tuple[Role, ...]] = ("private",)
 
     def objective(self, data: Records, context: ReleaseContext, config: GapConfig) -> GeneratorLoss:
-        del context
         bound = DISTORTIONS[len(data.feature_shape)] if config.distortion is None else config.distortion
 
         def terms(move: Move) -> dict[str, Tensor]:

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
@@ -26,7 +24,7 @@ class Laplace(NoiseMethod[LaplaceConfig]):
     summary: ClassVar[str] = "Laplace mechanism: noise on every value"
     config_type: ClassVar[type[LaplaceConfig]] = LaplaceConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: Rng) -> FloatArray:
         """Pixels stay within their range; clipping after the noise costs no privacy."""
         noisy = records + laplace(rng, records.shape, values.span / config.epsilon)
         return values.clip(noisy) if records.ndim == 4 else noisy

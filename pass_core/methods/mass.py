@@ -66,7 +66,6 @@ class Mass(AdversarialMethod[MassConfig]):
     config_type: ClassVar[type[MassConfig]] = MassConfig
 
     def ally(self, shape: Shape, config: MassConfig) -> nn.Module:
-        del config
         return Classifier(shape, network_for("auto", shape, EMBEDDING))
 
     def pretraining_loss(self, players: Players, records: Tensor, config: MassConfig) -> dict[str, Tensor]:

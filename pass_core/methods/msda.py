@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.checks import check_choice, check_range
-from pass_core.data import Attribute, Records
+from pass_core.data import Attribute
 from pass_core.methods.adversarial.generators import Autoencoder, Generator, common_generator
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import vector_mlp
 
 Encoder = Literal["generator", "autoencoder"]
@@ -54,7 +53,6 @@ class Msda(AdversarialMethod[MsdaConfig]):
         return common_generator(shape) if config.encoder == "generator" else Autoencoder(shape, config.latent)
 
     def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: MsdaConfig) -> nn.Module:
-        del shape
         if config.encoder == "generator":
             return nn.Identity()
         return nn.ModuleList([vector_mlp(config.latent, (128, 32), a.n_classes) for a in private])
@@ -67,23 +65,18 @@ class Msda(AdversarialMethod[MsdaConfig]):
         read = _read(move, latent)
         return {f"latent_{name}": F.cross_entropy(logits, move.labels[name]) for name, logits in read.items()}
 
-    def objective(self, data: Records, context: ReleaseContext, config: MsdaConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            space = move.players.generator.space
-            changed = F.mse_loss(space.standard(move.released), space.standard(move.original))
-            exposed = [exposure(logits, move.labels[name]) for name, logits in move.private.items()]
-            if config.encoder == "autoencoder":
-                read = _read(move, _latent(move))
-                exposed += [exposure(logits[None], move.labels[name]) for name, logits in read.items()]
-            return {
-                "distortion": config.distortion_weight * changed,
-                "private": config.private_weight * torch.stack(exposed).sum(),
-                "useful": config.useful_weight * total(move.useful_losses()),
-            }
-
-        return terms
+    def loss(self, move: Move, config: MsdaConfig) -> dict[str, Tensor]:
+        space = move.players.generator.space
+        changed = F.mse_loss(space.standard(move.released), space.standard(move.original))
+        exposed = [exposure(logits, move.labels[name]) for name, logits in move.private.items()]
+        if config.encoder == "autoencoder":
+            read = _read(move, _latent(move))
+            exposed += [exposure(logits[None], move.labels[name]) for name, logits in read.items()]
+        return {
+            "distortion": config.distortion_weight * changed,
+            "private": config.private_weight * torch.stack(exposed).sum(),
+            "useful": config.useful_weight * total(move.useful_losses()),
+        }
 
 
 def _latent(move: Move) -> Tensor:
@@ -94,8 +87,7 @@ def _latent(move: Move) -> Tensor:
 
 def _read(move: Move, latent: Tensor) -> dict[str, Tensor]:
     """Private attribute -> logits from the short vector."""
-    networks = zip(move.private, move.players.opponent.children(), strict=True)
-    return {name: network(latent) for name, network in networks}
+    return {name: network(latent) for name, network in zip(move.private, move.players.opponent.children(), strict=True)}
 
 
 METHOD = Msda()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pass_core.channel.joint_law import entropy
 from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.checks import check_range
-from pass_core.data import Attribute, IntArray, Records, combinations, one_hot
+from pass_core.data import Attribute, IntArray, Records, Rng, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
 from pass_core.methods.base import FittedChannel, ReleaseContext
@@ -89,14 +89,7 @@ class PassSubstitution:
     config_type: ClassVar[type[PassConfig]] = PassConfig
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: PassConfig,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: PassConfig, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
         """Minimises the preset's objective, by default Σ L_S + λ Σ L_U + μ L_X (eq. 3), over the encoder f and the embeddings g.
 
@@ -167,13 +160,7 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
 
 
 def _teacher(
-    data: Records,
-    context: ReleaseContext,
-    config: PassConfig,
-    *,
-    training: TrainConfig,
-    rng: np.random.Generator,
-    world: World,
+    data: Records, context: ReleaseContext, config: PassConfig, *, training: TrainConfig, rng: Rng, world: World
 ) -> Callable[[Tensor], Tensor]:
     """Transport solved on the same records: record indices -> its rows of P.
 

@@ -6,10 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from pass_core.checks import check_range
-from pass_core.data import Records
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import Widths
 
 # The first is the probing attack's own; the others are narrower and wider.
@@ -43,14 +41,9 @@ class Ppdar(AdversarialMethod[PpdarConfig]):
     def widths(self, config: PpdarConfig) -> tuple[Widths, ...]:
         return ADVERSARIES[: config.adversaries]
 
-    def objective(self, data: Records, context: ReleaseContext, config: PpdarConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            useful, private = total(move.useful_losses()), total(move.private_losses())
-            return {"useful": useful, "private": -config.private_weight * private}
-
-        return terms
+    def loss(self, move: Move, config: PpdarConfig) -> dict[str, Tensor]:
+        useful, private = total(move.useful_losses()), total(move.private_losses())
+        return {"useful": useful, "private": -config.private_weight * private}
 
 
 METHOD = Ppdar()

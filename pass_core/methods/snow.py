@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange
 
 
@@ -26,7 +26,7 @@ class Snow(NoiseMethod[SnowConfig]):
     summary: ClassVar[str] = "Snow: a random part of each record is masked"
     config_type: ClassVar[type[SnowConfig]] = SnowConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: Rng) -> FloatArray:
         places = records.shape[1:] if records.ndim == 2 else records.shape[2:]
         order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
         snowed = order < round((1 - config.delta) * order.shape[1])

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pass_core.data import IntArray, Records, with_role
+from pass_core.data import IntArray, Records, Rng, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
@@ -30,7 +29,7 @@ class TransportSubstitution:
         context: ReleaseContext,
         config: TransportConfig,
         training: TrainConfig,
-        rng: np.random.Generator,
+        rng: Rng,
         run: TrainingContext,
     ) -> FittedChannel:
         """See `solve_transport`."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from pass_core.channel.joint_law import channel_law, mutual_information
 from pass_core.channel.substitution import Channel
-from pass_core.data import Attribute, IntArray, Records, with_role
+from pass_core.data import Attribute, IntArray, Records, Rng, with_role
 from pass_core.errors import DataError
 
 MOST_RECORDS = 2048  # of those held out that are looked at: what an epoch's figures may cost
@@ -14,7 +14,7 @@ PERMUTATIONS = 4
 TOTAL = "held_out_total"
 
 
-def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+def hold_out(blocks: IntArray, share: float, rng: Rng) -> IntArray:
     """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side.
 
     Raises:
@@ -36,7 +36,7 @@ def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArr
     return np.flatnonzero(np.isin(blocks, chosen or [names[counts.argmin()]])).astype(np.int64)
 
 
-def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: Rng) -> IntArray:
     """The training records, in whole blocks, that a protector learns from: all, or a share of them.
 
     Args:
@@ -54,7 +54,7 @@ class HeldOut:
     attributes: tuple[Attribute, ...]
 
     @classmethod
-    def choose(cls, records: Records, attributes: tuple[Attribute, ...], rng: np.random.Generator) -> "HeldOut":
+    def choose(cls, records: Records, attributes: tuple[Attribute, ...], rng: Rng) -> "HeldOut":
         """At most `MOST_RECORDS` of them, at random."""
         chosen = records.subset(np.sort(rng.permutation(len(records))[:MOST_RECORDS]))
         labels = dict(chosen.labels)

@@ -10,7 +10,7 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
@@ -41,9 +41,7 @@ class AttributeScores:
     information: float | None  # I(X';A) on training records, nats
 
 
-def learn_control(
-    train: Records, attribute: Attribute, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch
-) -> NetworkAdversary:
+def learn_control(train: Records, attribute: Attribute, config: NetworkConfig, rng: Rng, on_epoch: OnEpoch) -> NetworkAdversary:
     """The paper's classifier, trained on original records."""
     labels, count = train.labels[attribute.name], attribute.n_classes
     task = AttackTask(released_train=lambda _: train.features, train_labels=labels, n_classes=count)
@@ -57,7 +55,7 @@ def learn_probe(
     *,
     control: NetworkAdversary,
     config: NetworkConfig,
-    rng: np.random.Generator,
+    rng: Rng,
     on_epoch: OnEpoch,
 ) -> NetworkAdversary:
     """The probing attack: the paper's classifier, trained on releases from scratch or from the control's weights."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
 from pass_core.checks import check_range
-from pass_core.data import Attribute, FloatArray, Records
+from pass_core.data import Attribute, FloatArray, Records, Rng
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
 from pass_core.methods.base import RecordMaker
 from pass_core.training.networks import with_prefix
@@ -167,7 +167,7 @@ class FittedGenerator(RecordMaker):
         return {name: NetworkAdversary(members) for name, members in self.private.items()}
 
     @torch.inference_mode()
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         device = self.generator.space.mean.device
         noise = torch.from_numpy(rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32))
         made = self.generator.eval()(torch.from_numpy(np.array(records)).to(device), noise.to(device))

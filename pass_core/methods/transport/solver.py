@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
 from pass_core.checks import check_range
-from pass_core.data import Attribute, FloatArray, Records, combinations, with_role
+from pass_core.data import Attribute, FloatArray, Records, Rng, combinations, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
@@ -134,13 +134,7 @@ class TransportChannel:
 
 
 def solve_transport(
-    data: Records,
-    *,
-    context: ReleaseContext,
-    config: TransportConfig,
-    training: TrainConfig,
-    rng: np.random.Generator,
-    run: TrainingContext,
+    data: Records, *, context: ReleaseContext, config: TransportConfig, training: TrainConfig, rng: Rng, run: TrainingContext
 ) -> TransportChannel:
     """Trains the classifier, then scales until every private class has the same distribution over donors.
 
