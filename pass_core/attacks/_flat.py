@@ -27,8 +27,7 @@ def flat_features(records: FloatArray) -> FloatArray:
 def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: Rng) -> tuple[FloatArray, IntArray]:
     """Records and labels of up to `draws` releases of the training records, `at_most` records in all.
 
-    Releases are taken whole as long as they fit; where not even the first does, a random part of it. A release that does not
-    change from draw to draw, as originals do not, is taken once.
+    Releases are taken whole while they fit, of a too long first one a random part, and once if they do not differ (originals).
     """
     first = task.released_train(0)
     n = len(first)

@@ -21,11 +21,6 @@ class ExactBayesAttack:
     needs_pool: ClassVar[bool] = True
 
     def learn(self, task: AttackTask, config: NoSettings, rng: Rng, on_epoch: OnEpoch) -> LookupAdversary:
-        """The posterior of every distinct donor.
-
-        Raises:
-            AuditError: the task has no table of donors.
-        """
         if task.donors is None:
             raise AuditError(
                 "attack exact_bayes: expected a release drawn from a pool of donors, found one without; "

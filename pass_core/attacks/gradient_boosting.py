@@ -30,15 +30,12 @@ class GradientBoostingConfig:
         check_range(self, "learning_rate", above=0, at_most=1)
 
 
-@dataclass(frozen=True, slots=True)
-class BoostedAdversary:
+class BoostedAdversary(FlatAdversary):
     """Boosted trees, evaluated on one thread, as they were grown."""
-
-    trees: FlatAdversary
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         with _one_thread():
-            return self.trees.probabilities(records)
+            return super().probabilities(records)
 
 
 class GradientBoostingAttack:
@@ -63,7 +60,7 @@ class GradientBoostingAttack:
         with _one_thread():
             model.fit(components, labels)
         on_epoch(Epoch(1, 1, {}))
-        return BoostedAdversary(FlatAdversary(model, prepare, task.n_classes))
+        return BoostedAdversary(model, prepare, task.n_classes)
 
 
 def _one_thread() -> threadpool_limits:

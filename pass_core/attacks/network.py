@@ -97,9 +97,8 @@ def train_classifier(
             drawn, features = epoch, torch.from_numpy(records(epoch))
         return {"total": F.cross_entropy(network(features[rows]), labels[rows])}
 
-    network.train()
-    learnt, run = network.state_dict(keep_vars=True), TrainingContext(on_epoch)
-    minimise(batch_loss, learnt, len(labels), config, generator=generator, run=run)
+    learnt = network.train().state_dict(keep_vars=True)
+    minimise(batch_loss, learnt, len(labels), config, generator=generator, run=TrainingContext(on_epoch))
 
 
 ATTACK = NetworkAttack()

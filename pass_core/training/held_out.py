@@ -15,11 +15,7 @@ TOTAL = "held_out_total"
 
 
 def hold_out(blocks: IntArray, share: float, rng: Rng) -> IntArray:
-    """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side.
-
-    Raises:
-        DataError: all records belong to one block.
-    """
+    """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side."""
     if share == 0:
         return np.empty(0, dtype=np.int64)
     names, counts = np.unique(blocks, return_counts=True)
@@ -37,12 +33,7 @@ def hold_out(blocks: IntArray, share: float, rng: Rng) -> IntArray:
 
 
 def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: Rng) -> IntArray:
-    """The training records, in whole blocks, that a protector learns from: all, or a share of them.
-
-    Args:
-        train: positions of the training records.
-        blocks: (train,) their blocks.
-    """
+    """Those of the training records (positions `train`, with their blocks) that a protector learns from: a share, in blocks."""
     return train if share == 1 else np.delete(train, hold_out(blocks, 1 - share, rng))
 
 
@@ -72,10 +63,8 @@ class HeldOut:
         permuted = tuple(_permuted(a, k) for a in self.attributes for k in range(PERMUTATIONS))
         law = channel_law(channel, self.records.features, self.records.labels, self.attributes + permuted)
         information = {a.name: mutual_information(law.joint[a.name]) for a in self.attributes}
-        chance = {
-            a.name: float(np.mean([mutual_information(law.joint[_permuted(a, k).name]) for k in range(PERMUTATIONS)]))
-            for a in self.attributes
-        }
+        shuffled = {a.name: [law.joint[_permuted(a, k).name] for k in range(PERMUTATIONS)] for a in self.attributes}
+        chance = {name: float(np.mean([mutual_information(joint) for joint in joints])) for name, joints in shuffled.items()}
         private = sum(information[a.name] - chance[a.name] for a in with_role(self.attributes, "private"))
         useful = sum(information[a.name] - chance[a.name] for a in with_role(self.attributes, "useful"))
         return {

@@ -83,12 +83,11 @@ def minimise(
     same bits. With early stopping (`Validation.patience`), the best epoch's weights remain.
 
     With several processes, `batch_loss` receives this one's part of a batch and returns the loss of the whole (`World.mean`).
-
-    Raises:
-        ConfigError: the loss became infinite or not a number, or a batch cannot be split among the processes.
     """
     world = run.world
-    batch_size = _whole_batch(config.batch_size, n_records, world.processes)
+    if config.batch_size % world.processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
+    batch_size = min(config.batch_size, n_records // world.processes * world.processes)
     steps_per_epoch = n_records // batch_size
     n_steps = config.epochs * steps_per_epoch
     trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
@@ -109,7 +108,7 @@ def minimise(
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
-            _set_rate(optimiser, config.learning_rate * _cosine((epoch * steps_per_epoch + step) / n_steps))
+            _set_rate(optimiser, config.learning_rate, (epoch * steps_per_epoch + step) / n_steps)
             terms = batch_loss(world.part(order[step * batch_size : (step + 1) * batch_size]), epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
@@ -128,13 +127,6 @@ def minimise(
     state.take_best()
 
 
-def _whole_batch(wanted: int, n_records: int, processes: int) -> int:
-    """The batch size; at most the number of records, and the same for all processes."""
-    if wanted % processes:
-        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({processes}), found {wanted}")
-    return min(wanted, n_records // processes * processes)
-
-
 def fit_heads(
     classifier: nn.Module,
     features: Tensor,
@@ -146,8 +138,7 @@ def fit_heads(
 ) -> None:
     """Trains a classifier whose outputs are the concatenated logits of several classifications.
 
-    Args:
-        targets: the labels of each classification and its number of classes, in the order of the outputs.
+    `targets` are the labels of each classification and its number of classes, in the order of the outputs.
     """
     widths = [width for _, width in targets]
 
@@ -181,14 +172,10 @@ def _out_of_patience(state: TrainingState, validation: Validation | None) -> boo
     return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
 
 
-def _cosine(share: float) -> float:
-    """The schedule: from 1 at the start to 0 at the end."""
-    return 0.5 * (1 + math.cos(math.pi * share))
-
-
-def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+def _set_rate(optimiser: torch.optim.Optimizer, first: float, share: float) -> None:
+    """The cosine schedule: from the first rate to 0."""
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        group["lr"] = first * (0.5 * (1 + math.cos(math.pi * share)))
 
 
 def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
