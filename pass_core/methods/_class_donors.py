@@ -72,19 +72,15 @@ class ClassDonorMethod(ABC, Generic[ConfigT]):
     def fit(
         self, data: Records, *, context: ReleaseContext, config: ConfigT, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
-        """Trains the classifier of useful attributes.
-
-        Raises:
-            MethodError: no attribute is useful.
-        """
+        """Trains the classifier of useful attributes."""
         useful = with_role(context.attributes, "useful")
         if not useful:
             raise MethodError("expected at least one useful attribute, found none: declare one in the data set's section")
         generator = torch_generator(rng)
         data = data.subset(run.trained_rows(len(data)))
         widths = [a.n_classes for a in useful]
-        drawn = build_network("auto", data.feature_shape, sum(widths), generator, CLASSIFIER)
-        classifier = share_statistics(drawn, run.world).to(context.device)
+        classifier = build_network("auto", data.feature_shape, sum(widths), generator, CLASSIFIER)
+        classifier = share_statistics(classifier, run.world).to(context.device)
         features = torch.from_numpy(data.features).to(context.device)
         targets = [(torch.from_numpy(data.labels[a.name]).to(context.device), a.n_classes) for a in useful]
         fit_heads(classifier, features, targets, training, generator=generator, run=run)

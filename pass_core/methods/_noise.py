@@ -40,19 +40,16 @@ class ValueRange:
     @property
     def middle(self) -> FloatArray:
         """Grey for images, else the mean."""
-        middle: FloatArray = ((self.low + self.high) / 2).astype(np.float32)
-        return middle
+        return ((self.low + self.high) / 2).astype(np.float32)
 
     def clip(self, features: FloatArray) -> FloatArray:
         """Values within the range."""
-        clipped: FloatArray = np.clip(features, self.low, self.high)
-        return clipped
+        return np.clip(features, self.low, self.high)
 
 
 def laplace(rng: Rng, shape: tuple[int, ...], scale: FloatArray | float) -> FloatArray:
     """Laplace noise with E|noise| = scale, broadcast to `shape`."""
-    noise: FloatArray = (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
-    return noise
+    return (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
 
 
 ConfigT = TypeVar("ConfigT")

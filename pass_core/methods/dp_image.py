@@ -49,8 +49,7 @@ class FittedDpImage(RecordMaker):
         latent = self.network.encode(torch.from_numpy(np.array(records)).to(self.low.device))
         clipped = torch.minimum(torch.maximum(latent, self.low), self.high)
         noise = torch.from_numpy(laplace(rng, tuple(latent.shape), scale)).to(self.low.device)
-        released: FloatArray = self.network.decode(clipped + noise).cpu().numpy()
-        return released
+        return self.network.decode(clipped + noise).cpu().numpy()
 
     def state_dict(self) -> dict[str, Tensor]:
         return with_prefix("network", self.network.state_dict()) | {"low": self.low, "high": self.high}

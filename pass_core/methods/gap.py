@@ -40,11 +40,6 @@ class GapConfig(GameConfig):
         return math.exp(min(math.log(self.penalty_at_most), math.log(self.penalty) + epoch * math.log(self.penalty_growth)))
 
 
-def distortion_penalty(original: Tensor, released: Tensor, bound: float) -> Tensor:
-    """relu( mean squared difference of an entry − D_max ), of standardised records."""
-    return F.relu((released - original).square().mean() - bound)
-
-
 class Gap(AdversarialMethod[GapConfig]):
     """−Σ_S CE_S + ρ relu( ‖x' − x‖²/dim − D_max )."""
 
@@ -57,7 +52,7 @@ class Gap(AdversarialMethod[GapConfig]):
 
         def terms(move: Move) -> dict[str, Tensor]:
             space = move.players.generator.space
-            excess = distortion_penalty(space.standard(move.original), space.standard(move.released), bound)
+            excess = F.relu((space.standard(move.released) - space.standard(move.original)).square().mean() - bound)
             return {"private": -total(move.private_losses()), "distortion": config.penalty_in(move.epoch) * excess}
 
         return terms

@@ -1,26 +1,20 @@
 """No protection: the released record is the original. The control on which every attack must succeed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from pass_core.checks import NoSettings
 from pass_core.data import FloatArray, Records, Rng
-from pass_core.methods.base import ReleaseContext
+from pass_core.methods.base import RecordMaker, ReleaseContext
 
 
-@dataclass(frozen=True, slots=True)
-class FittedIdentity:
+class FittedIdentity(RecordMaker):
     """Releases records unchanged."""
 
-    @property
-    def channel(self) -> None:
-        return None
-
-    def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
-        return features
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
+        return records
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

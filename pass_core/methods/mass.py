@@ -49,16 +49,6 @@ def beyond(value: Tensor) -> Tensor:
     return value.square() + value.abs()
 
 
-def private_term(cross_entropy: Tensor, uncertainty: float, allowed: float) -> Tensor:
-    """v = min(CE_S − H(S) + m, 0): only while the adversary knows more than m."""
-    return beyond((cross_entropy - uncertainty + allowed).clamp(max=0))
-
-
-def useful_term(cross_entropy: Tensor, uncertainty: float, wanted: float) -> Tensor:
-    """v = max(CE_U − H(U) + n, 0): only while the useful classifier knows less than n."""
-    return beyond((cross_entropy - uncertainty + wanted).clamp(min=0))
-
-
 class Mass(AdversarialMethod[MassConfig]):
     """Σ_S v² + |v| + Σ_U v² + |v| + InfoNCE(x, x')."""
 
@@ -79,12 +69,14 @@ class Mass(AdversarialMethod[MassConfig]):
         wanted = {a.name: _wanted(data, a, private, config) for a in useful}
 
         def terms(move: Move) -> dict[str, Tensor]:
-            hidden, kept = move.private_losses(), move.useful_losses()
-            allowed = config.private_information
+            # v = min(CE_S − H(S) + m, 0): only while the adversary knows more than m.
+            known = {name: loss - uncertainty[name] + config.private_information for name, loss in move.private_losses().items()}
+            # v = max(CE_U − H(U) + n, 0): only while the useful classifier knows less than n.
+            lost = {name: loss - uncertainty[name] + wanted[name] for name, loss in move.useful_losses().items()}
             contrast = info_nce(move.players.ally(move.original), move.players.ally(move.released), config.contrast_temperature)
             return {
-                "private": total({name: private_term(loss, uncertainty[name], allowed) for name, loss in hidden.items()}),
-                "useful": total({name: useful_term(loss, uncertainty[name], wanted[name]) for name, loss in kept.items()}),
+                "private": total({name: beyond(value.clamp(max=0)) for name, value in known.items()}),
+                "useful": total({name: beyond(value.clamp(min=0)) for name, value in lost.items()}),
                 "contrast": config.contrast_weight * contrast,
             }
 

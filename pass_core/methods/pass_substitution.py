@@ -95,9 +95,6 @@ class PassSubstitution:
 
         Each epoch reports the terms; for eq. 3 `bound`, an upper bound on Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) on average (eq. 9);
         and, with held-out records, that sum and its parts on them.
-
-        Raises:
-            MethodError: no private or no useful attribute, or a useful class without a donor.
         """
         private, useful = context.private_and_useful()
         if config.joint_private:
@@ -108,7 +105,8 @@ class PassSubstitution:
         kept_rows = run.trained_rows(len(data))
         data, exclusion = data.subset(kept_rows), context.exclusion and context.exclusion.subset(kept_rows)
         context = dataclasses.replace(context, exclusion=exclusion)
-        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(context.device)
+        encoder = build_network(config.encoder, data.feature_shape, config.embedding_size, generator)
+        encoder = share_statistics(encoder, run.world).to(context.device)
         donors = torch.randn(len(context.pool), config.embedding_size, generator=generator).to(context.device).requires_grad_()
         features = torch.from_numpy(data.features).to(context.device)
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
@@ -144,7 +142,8 @@ class PassSubstitution:
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
         context.check_pool(len(state["donors"]))
-        encoder = restored(lambda any_: _encoder(config, context.pool.feature_shape, any_), below("encoder", state))
+        kind, shape, size = config.encoder, context.pool.feature_shape, config.embedding_size
+        encoder = restored(lambda any_: build_network(kind, shape, size, any_), below("encoder", state))
         return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
@@ -189,18 +188,10 @@ def _objective(
     return Objective(
         private_classes=tuple(a.n_classes for a in private),
         useful_donors=tuple(torch.from_numpy(indicators).to(context.device) for indicators in carried),
-        useful_weight=weights.useful,
-        general_weight=weights.general,
         temperature=config.temperature,
-        private_weight=weights.private,
-        spread_weight=weights.spread,
-        teacher_weight=weights.teacher,
         world=world,
+        **{f"{name}_weight": weight for name, weight in dataclasses.asdict(weights).items()},
     )
-
-
-def _encoder(config: PassConfig, shape: tuple[int, ...], generator: torch.Generator) -> nn.Module:
-    return build_network(config.encoder, shape, config.embedding_size, generator)
 
 
 def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, context: ReleaseContext) -> FittedChannel:

@@ -31,8 +31,7 @@ class Snow(NoiseMethod[SnowConfig]):
         order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
         snowed = order < round((1 - config.delta) * order.shape[1])
         mask = snowed.reshape(len(records), *(() if records.ndim == 2 else (1,)), *places)
-        released: FloatArray = np.where(mask, values.middle, records).astype(np.float32)
-        return released
+        return np.where(mask, values.middle, records).astype(np.float32)
 
 
 METHOD = Snow()

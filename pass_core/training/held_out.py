@@ -15,7 +15,10 @@ TOTAL = "held_out_total"
 
 
 def hold_out(blocks: IntArray, share: float, rng: Rng) -> IntArray:
-    """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side."""
+    """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side.
+
+    Raises DataError when all records belong to one block.
+    """
     if share == 0:
         return np.empty(0, dtype=np.int64)
     names, counts = np.unique(blocks, return_counts=True)

@@ -83,6 +83,7 @@ def minimise(
     same bits. With early stopping (`Validation.patience`), the best epoch's weights remain.
 
     With several processes, `batch_loss` receives this one's part of a batch and returns the loss of the whole (`World.mean`).
+    A loss that is infinite or not a number is a ConfigError.
     """
     world = run.world
     if config.batch_size % world.processes:

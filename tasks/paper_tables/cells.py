@@ -13,9 +13,10 @@ from typing import Any
 
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
+from pass_core.data import Role
+from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
-from tasks.paper_tables.measure import AttributeScores
-from tasks.paper_tables.settings import ProbeConfig, Roles
+from tasks.paper_tables.measure import AttributeScores, ProbeConfig
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import json_digest
 
@@ -24,6 +25,28 @@ FORMAT = 1
 LIBRARIES = ("torch", "numpy", "scikit-learn", "scipy")
 # An epoch of a protector costs about as many of one attacker; only the estimate of the remaining time depends on it.
 PROTECTOR_EPOCH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which attributes are private, useful, general."""
+
+    private: tuple[str, ...]
+    useful: tuple[str, ...]
+    general: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.private or not self.useful:
+            raise ConfigError("roles: expected at least one private and one useful attribute")
+        if len(set(self.names())) < len(self.names()):
+            raise ConfigError("roles: expected each attribute once")
+
+    def names(self) -> tuple[str, ...]:
+        return self.private + self.useful + self.general
+
+    def of(self, name: str) -> Role:
+        """The role of an attribute."""
+        return "private" if name in self.private else "useful" if name in self.useful else "general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +94,6 @@ class Control(Computed):
 
     @property
     def effort(self) -> int:
-        """Number of an attacker's epochs."""
         return self.config.epochs
 
     @property
@@ -96,7 +118,6 @@ class Cell(Computed):
 
     @property
     def effort(self) -> int:
-        """About how many epochs of an attacker it costs."""
         return self.training.epochs * PROTECTOR_EPOCH + len(self.roles.names()) * self.attack.epochs
 
     @property

@@ -1,14 +1,10 @@
 """Computing a cell, in any process: from features on disk to a result in the store."""
 
-from collections.abc import Callable
-
 import torch
 
-import pass_core.methods
-from pass_core import discovery
 from pass_core.data import Attribute
 from pass_core.errors import ConfigError, DataError, MethodError
-from pass_core.methods.base import Fitted, Method, ReleaseContext
+from pass_core.methods.base import Fitted, ReleaseContext, find_method
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
@@ -16,7 +12,6 @@ from pass_core.training.held_out import learnt_from
 from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
 from tasks.paper_tables.control import compute_control, restore_control, split_of
 from tasks.paper_tables.measure import measure
-from tasks.paper_tables.settings import Roles
 from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
 from tasks.steps.sample_pool import choose_donors
@@ -48,6 +43,11 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShar
             curves.setdefault(term, []).append(value)
         report(FIT_SHARE * epoch.number / epoch.total)
 
+    def on_attack(name: str) -> OnEpoch:
+        names = cell.roles.names()
+        before = names.index(name)
+        return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
+
     try:
         fitted, context = _fit(cell, features, table, attributes, on_epoch)
     except (ConfigError, DataError, MethodError) as error:  # the same each time: the error is the result
@@ -60,7 +60,7 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShar
         controls=controls,
         config=cell.attack,
         seed=cell.seed,
-        on_epoch=_attack_progress(cell.roles, report),
+        on_epoch=on_attack,
     )
     return CellResult(scores, rounded(curves))
 
@@ -80,18 +80,6 @@ def _fit(
         rng=stream(cell.seed, "donors", cell.dataset),
     )
     context = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
-    method: Method = discovery.load(pass_core.methods, cell.method).METHOD
-    rng = stream(cell.seed, "fit", cell.dataset, cell.method)
-    run = TrainingContext(on_epoch)
+    rng, run, method = stream(cell.seed, "fit", cell.dataset, cell.method), TrainingContext(on_epoch), find_method(cell.method)
     fitted = method.fit(table.subset(known), context=context, config=cell.config, training=cell.training, rng=rng, run=run)
     return fitted, context
-
-
-def _attack_progress(roles: Roles, report: OnShare) -> Callable[[str], OnEpoch]:
-    names = roles.names()
-
-    def listener(name: str) -> OnEpoch:
-        before = names.index(name)
-        return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
-
-    return listener

@@ -10,12 +10,23 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
+from pass_core.checks import check_range
 from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
 from pass_core.training.epochs import OnEpoch
-from tasks.paper_tables.settings import ProbeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeConfig(NetworkConfig):
+    """The attacker's training; each epoch uses the next of `draws` releases of the training records."""
+
+    draws: int = 8
+
+    def __post_init__(self) -> None:
+        NetworkConfig.__post_init__(self)  # `super()` does not know a class with slots
+        check_range(self, "draws", at_least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +71,8 @@ def learn_probe(
 ) -> NetworkAdversary:
     """The probing attack: the paper's classifier, trained on releases from scratch or from the control's weights."""
     if config.start == "scratch":
-        return ATTACK.learn(
-            AttackTask(released_train=released_train, train_labels=labels, n_classes=n_classes), config, rng, on_epoch
-        )
+        task = AttackTask(released_train=released_train, train_labels=labels, n_classes=n_classes)
+        return ATTACK.learn(task, config, rng, on_epoch)
     network = copy.deepcopy(control.network)
     train_classifier(network, released_train, labels, config, generator=torch_generator(rng), on_epoch=on_epoch)
     return NetworkAdversary(network)

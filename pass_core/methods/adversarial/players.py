@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,12 +13,10 @@ from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
 from pass_core.checks import check_range
-from pass_core.data import Attribute, FloatArray, Records, Rng
+from pass_core.data import FloatArray, Rng
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
 from pass_core.methods.base import RecordMaker
 from pass_core.training.networks import with_prefix
-
-Side = Literal["private", "useful"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Players(nn.Module):
         opponent: nn.Module,
     ) -> None:
         super().__init__()
-        self.names: dict[Side, tuple[str, ...]] = {"private": tuple(private), "useful": tuple(useful)}
+        self.private_names, self.useful_names = tuple(private), tuple(useful)
         self.generator = generator
         self.private = nn.ModuleList(private.values())  # by position: an attribute's name may contain what a module's may not
         self.useful = nn.ModuleList(useful.values())
@@ -80,12 +77,12 @@ class Players(nn.Module):
 
     def adversaries(self) -> dict[str, Members]:
         """Private attribute -> its classifiers."""
-        found: dict[str, Members] = dict(zip(self.names["private"], self.private, strict=True))  # type: ignore[arg-type]
+        found: dict[str, Members] = dict(zip(self.private_names, self.private, strict=True))  # type: ignore[arg-type]
         return found
 
     def helpers(self) -> dict[str, nn.Module]:
         """Useful attribute -> its classifier."""
-        return dict(zip(self.names["useful"], self.useful, strict=True))
+        return dict(zip(self.useful_names, self.useful, strict=True))
 
     def learn_space(self, records: Tensor) -> None:
         """Gives all networks the constants of these records."""
@@ -143,12 +140,6 @@ class Move:
 def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The sum over attributes."""
     return torch.stack(list(terms.values())).sum()
-
-
-def class_shares(data: Records, attribute: Attribute) -> Tensor:
-    """Class frequencies, each class counted once more than it occurs: one that never occurs would be infinitely surprising."""
-    counts = torch.from_numpy(np.bincount(data.labels[attribute.name], minlength=attribute.n_classes)).float() + 1
-    return counts / counts.sum()
 
 
 GeneratorLoss = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum the generator minimises
