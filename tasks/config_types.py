@@ -81,7 +81,8 @@ def settings_of(config_type: type[Any]) -> list[Setting]:
         default = REQUIRED if default is dataclasses.MISSING else default
         section = (field.type.__doc__ or "").partition("\n")[0] if dataclasses.is_dataclass(field.type) else ""
         meaning = meanings.get(field.name) or getattr(default, "reason", "") or section
-        kind = type_text(field.type) + (f", {ranges[field.name]}" if field.name in ranges else "")
+        allowed = field.metadata.get("range") or ranges.get(field.name)
+        kind = type_text(field.type) + (f", {allowed}" if allowed else "")
         settings.append(Setting(field.name, kind, getattr(default, "value", default), meaning))
     return settings
 

@@ -10,23 +10,19 @@ from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, stacked_releases
 from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import Rng
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class LogisticRegressionConfig:
+class LogisticRegressionConfig(Checked):
     """`inverse_regularisation` is scikit-learn's C."""
 
-    iterations: int = 100
-    inverse_regularisation: float = 1.0
-    draws: int = 4  # releases that are stacked,
-    records: int = 60_000  # so many records at most in all
-
-    def __post_init__(self) -> None:
-        check_range(self, "iterations", "draws", "records", at_least=1)
-        check_range(self, "inverse_regularisation", above=0)
+    iterations: int = ranged(100, at_least=1)
+    inverse_regularisation: float = ranged(1.0, above=0)
+    draws: int = ranged(4, at_least=1)  # releases that are stacked,
+    records: int = ranged(60_000, at_least=1)  # so many records at most in all
 
 
 class LogisticRegressionAttack:

@@ -9,23 +9,20 @@ from sklearn.neighbors import NearestNeighbors
 from pass_core.attacks._flat import Prepare, flat_features, principal_components, stacked_releases
 from pass_core.attacks._released import RecordNumbers
 from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class NearestNeighboursConfig:
+class NearestNeighboursConfig(Checked):
     """`neighbours` is k."""
 
-    neighbours: int = 15
-    components: int = 64
-    draws: int = 4  # releases that are stacked,
-    records: int = 60_000  # so many records at most in all
-
-    def __post_init__(self) -> None:
-        check_range(self, "neighbours", "components", "draws", "records", at_least=1)
+    neighbours: int = ranged(15, at_least=1)
+    components: int = ranged(64, at_least=1)
+    draws: int = ranged(4, at_least=1)  # releases that are stacked,
+    records: int = ranged(60_000, at_least=1)  # so many records at most in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

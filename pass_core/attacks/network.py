@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_choice
 from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
@@ -31,11 +30,6 @@ class NetworkConfig(OptimiserConfig):
     batch_size: int = 256
     network: NetworkKind = "auto"
     start: Start = "scratch"
-
-    def __post_init__(self) -> None:
-        OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_choice(self, "network", get_args(NetworkKind))
-        check_choice(self, "start", get_args(Start))
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,17 @@ import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
 from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import DoubleArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLookupConfig:
+class PoolLookupConfig(Checked):
     """`draws` releases of the training records are written down."""
 
-    draws: int = 8
-
-    def __post_init__(self) -> None:
-        check_range(self, "draws", at_least=1)
+    draws: int = ranged(8, at_least=1)
 
 
 class PoolLookupAttack:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Records, with_role
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod
@@ -19,12 +19,8 @@ from pass_core.methods.base import ReleaseContext
 class AdvConfig(GameConfig):
     """The released code's values."""
 
-    penalty: float = 50.0  # λ
-    budget: float = 0.001  # k: nats that may leak of every private attribute
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "penalty", "budget", at_least=0)
+    penalty: float = ranged(50.0, at_least=0)  # λ
+    budget: float = ranged(0.001, at_least=0)  # k: nats that may leak of every private attribute
 
 
 def useful_divergence(original: Tensor, released: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 """BDQ (Kumawat & Nagahara 2022): keep the task, make the adversary unsure; optionally by blur, difference and quantisation."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_choice, check_range
+from pass_core.checks import ranged
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Generator, common_generator
 from pass_core.methods.adversarial.players import GameConfig, Move, total
@@ -23,13 +23,8 @@ LEVELS, SLOPE = 16, 5.0
 class BdqConfig(GameConfig):
     """The weight of uncertainty, and what makes the records."""
 
-    uncertainty: float = 2.0  # α
+    uncertainty: float = ranged(2.0, at_least=0)  # α
     encoder: Encoder = "generator"  # or bdq: the method's own, for windows and images
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "uncertainty", at_least=0)
-        check_choice(self, "encoder", get_args(Encoder))
 
 
 def uncertainty(private: Tensor) -> Tensor:

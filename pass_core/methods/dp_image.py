@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray, Records, Rng
 from pass_core.methods._noise import laplace
 from pass_core.methods.adversarial.generators import Autoencoder
@@ -21,17 +21,12 @@ from pass_core.training.networks import below, drawn_from, restored, with_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class DpImageConfig:
+class DpImageConfig(Checked):
     """ε of every number of the short vector, and where those are clipped."""
 
-    epsilon: float = 10.0
-    latent: int = 128
-    within: float = 0.99  # share of the training records' numbers that clipping leaves as they are
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
-        check_range(self, "latent", at_least=1)
-        check_range(self, "within", above=0, at_most=1)
+    epsilon: float = ranged(10.0, above=0)
+    latent: int = ranged(128, at_least=1)
+    within: float = ranged(0.99, above=0, at_most=1)  # share of the training records' numbers that clipping leaves as they are
 
 
 @dataclass(frozen=True)

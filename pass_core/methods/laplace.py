@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
-class LaplaceConfig:
+class LaplaceConfig(Checked):
     """ε of every single value; a record of d values has d·ε."""
 
-    epsilon: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
+    epsilon: float = ranged(10.0, above=0)
 
 
 class Laplace(NoiseMethod[LaplaceConfig]):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.joint_law import entropy
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Attribute, IntArray, Records, combinations, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier
@@ -25,16 +25,11 @@ EMBEDDING = 128
 class MassConfig(GameConfig):
     """The bounds, in nats, and the contrastive loss."""
 
-    private_information: float = 0.0  # m: what adversaries may learn about each private attribute
+    private_information: float = ranged(0.0, at_least=0)  # m: what adversaries may learn about each private attribute
     useful_information: float | None = None  # n: what must stay of each useful one; null: as much as possible, less `slack`
-    slack: float = 0.003
-    contrast_weight: float = 1.0
-    contrast_temperature: float = 0.07
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "private_information", "slack", "contrast_weight", at_least=0)
-        check_range(self, "contrast_temperature", above=0)
+    slack: float = ranged(0.003, at_least=0)
+    contrast_weight: float = ranged(1.0, at_least=0)
+    contrast_temperature: float = ranged(0.07, above=0)
 
 
 def info_nce(first: Tensor, second: Tensor, temperature: float) -> Tensor:

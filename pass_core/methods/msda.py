@@ -1,13 +1,13 @@
 """MSDA (Malekzadeh et al. 2019): keep the task and the record's form, push down the true private class and any confident one."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_choice, check_range
+from pass_core.checks import ranged
 from pass_core.data import Attribute
 from pass_core.methods.adversarial.generators import Autoencoder, Generator, common_generator
 from pass_core.methods.adversarial.players import GameConfig, Move, total
@@ -22,17 +22,11 @@ SMALLEST = 1e-7  # at which probabilities are cut off
 class MsdaConfig(GameConfig):
     """The weights of the four terms, and what makes the records."""
 
-    distortion_weight: float = 0.01
-    private_weight: float = 1.0
-    useful_weight: float = 2.0
+    distortion_weight: float = ranged(0.01, at_least=0)
+    private_weight: float = ranged(1.0, at_least=0)
+    useful_weight: float = ranged(2.0, at_least=0)
     encoder: Encoder = "generator"  # or autoencoder, whose short vector gets adversaries of its own, as in the paper
-    latent: int = 128  # of the autoencoder
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "distortion_weight", "private_weight", "useful_weight", at_least=0)
-        check_range(self, "latent", at_least=1)
-        check_choice(self, "encoder", get_args(Encoder))
+    latent: int = ranged(128, at_least=1)  # of the autoencoder
 
 
 def exposure(logits: Tensor, labels: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pass_core.channel.joint_law import entropy
 from pass_core.channel.substitution import SubstitutionChannel
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import Attribute, IntArray, Records, Rng, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
@@ -51,25 +51,20 @@ def preset_weights(preset: Preset, n_private: int, n_useful: int) -> Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassConfig:
+class PassConfig(Checked):
     """The channel and the weights of its objective; null: the preset's weight."""
 
     preset: Preset = "paper"
-    temperature: float = 0.01  # τ
-    embedding_size: int = 512
+    temperature: float = ranged(0.01, above=0)  # τ
+    embedding_size: int = ranged(512, at_least=1)
     encoder: NetworkKind = "auto"
-    private_weight: float | None = None  # α
-    spread_weight: float | None = None  # β
-    useful_weight: float | None = None  # λ of eq. 1
-    general_weight: float | None = None  # μ of eq. 1
-    teacher_weight: float | None = None  # ν
-    teacher_epsilon: float = 0.015  # ε of the transport that is imitated
+    private_weight: float | None = ranged(None, at_least=0)  # α
+    spread_weight: float | None = ranged(None, at_least=0)  # β
+    useful_weight: float | None = ranged(None, at_least=0)  # λ of eq. 1
+    general_weight: float | None = ranged(None, at_least=0)  # μ of eq. 1
+    teacher_weight: float | None = ranged(None, at_least=0)  # ν
+    teacher_epsilon: float = ranged(0.015, above=0)  # ε of the transport that is imitated
     joint_private: bool = False  # hide the combination of private attributes: two that are hidden singly can leak together
-
-    def __post_init__(self) -> None:
-        check_range(self, "temperature", "teacher_epsilon", above=0)
-        check_range(self, "embedding_size", at_least=1)
-        check_range(self, *(f"{field.name}_weight" for field in dataclasses.fields(Weights)), at_least=0)
 
     def weights(self, n_private: int, n_useful: int) -> Weights:
         """The weights for these numbers of attributes; μ above the number of private ones would break the bound."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
 from pass_core.training.networks import Widths
@@ -23,13 +23,8 @@ ADVERSARIES = (
 class PpdarConfig(GameConfig):
     """The weight of the adversaries' loss, and their number."""
 
-    private_weight: float = 1.0  # γ
-    adversaries: int = 4  # of every private attribute
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "private_weight", at_least=0)
-        check_range(self, "adversaries", at_least=1, at_most=len(ADVERSARIES))
+    private_weight: float = ranged(1.0, at_least=0)  # γ
+    adversaries: int = ranged(4, at_least=1, at_most=len(ADVERSARIES))  # of every private attribute
 
 
 class Ppdar(AdversarialMethod[PpdarConfig]):

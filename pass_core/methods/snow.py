@@ -5,19 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange
 
 
 @dataclass(frozen=True, slots=True)
-class SnowConfig:
+class SnowConfig(Checked):
     """δ of (0, δ)-differential privacy for one pixel: the share of pixels that stay."""
 
-    delta: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range(self, "delta", at_least=0, at_most=1)
+    delta: float = ranged(0.5, at_least=0, at_most=1)
 
 
 class Snow(NoiseMethod[SnowConfig]):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Attribute, Role
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
 from pass_core.methods.adversarial.players import GameConfig, Move, total
@@ -23,13 +23,8 @@ MASKED, NOISE = 0.25, 0.1  # of vectors and windows: share of entries or time po
 class SpactConfig(GameConfig):
     """How sharply views are distinguished, and the weight of their similarity."""
 
-    contrast_temperature: float = 0.1
-    contrast_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "contrast_temperature", above=0)
-        check_range(self, "contrast_weight", at_least=0)
+    contrast_temperature: float = ranged(0.1, above=0)
+    contrast_weight: float = ranged(1.0, at_least=0)
 
 
 class Spact(AdversarialMethod[SpactConfig]):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, check_range, ranged
 from pass_core.errors import ConfigError
 from pass_core.training.checkpoints import TrainingState
 from pass_core.training.context import TrainingContext
@@ -17,21 +17,21 @@ from pass_core.training.parallel import World
 
 
 @dataclass(frozen=True, slots=True)
-class OptimiserConfig:
+class OptimiserConfig(Checked):
     """How long and how fast to learn; as in the paper, AdamW with a cosine schedule to zero."""
 
     epochs: int
     batch_size: int
     learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
+    weight_decay: float = ranged(1e-4, at_least=0)
 
     def __post_init__(self) -> None:
+        Checked.__post_init__(self)  # `super()` does not know a class with slots
         check_range(self, "epochs", at_least=1)
         if self.batch_size < 2:
             raise ConfigError(f"batch_size: expected at least 2 (batch normalisation needs them), found {self.batch_size}")
         if not 0 < self.learning_rate < 1:
             raise ConfigError(f"learning_rate: expected between 0 and 1, found {self.learning_rate}")
-        check_range(self, "weight_decay", at_least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,15 @@ class TrainConfig(OptimiserConfig):
 
     epochs: int = 20
     batch_size: int = 256  # part of the objective, not only of speed: a larger batch keeps more general features
-    share: float = 1.0  # of the training records, in whole blocks, that protector and pool come from; attackers have them all
-    validation_share: float = 0.1  # of those, held out to monitor training; never test records
-    patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    # of the training records, in whole blocks, that protector and pool come from; attackers have them all
+    share: float = ranged(1.0, above=0, at_most=1)
+    validation_share: float = ranged(0.1, at_least=0, at_most=0.5)  # of those, held out to monitor training; never test records
+    # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    patience: int | None = ranged(None, at_least=1)
     amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
 
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "share", above=0, at_most=1)
-        check_range(self, "validation_share", at_least=0, at_most=0.5)
-        check_range(self, "patience", at_least=1)
         if self.patience is not None and self.validation_share == 0:
             raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
 

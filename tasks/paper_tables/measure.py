@@ -10,7 +10,7 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
@@ -22,11 +22,7 @@ from pass_core.training.epochs import OnEpoch
 class ProbeConfig(NetworkConfig):
     """The attacker's training; each epoch uses the next of `draws` releases of the training records."""
 
-    draws: int = 8
-
-    def __post_init__(self) -> None:
-        NetworkConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "draws", at_least=1)
+    draws: int = ranged(8, at_least=1)
 
 
 @dataclass(frozen=True, slots=True)

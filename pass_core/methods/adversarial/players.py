@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray, Rng
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
 from pass_core.methods.base import RecordMaker
@@ -20,16 +20,14 @@ from pass_core.training.networks import with_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class GameConfig:
+class GameConfig(Checked):
     """Settings of all adversarial methods; section `train` controls how long and how fast they learn."""
 
-    pretraining_epochs: int | None = None  # of classifiers on originals; null: half of train.epochs, at most the usual 100
-    identity_epochs: int = 1  # in which the generator first learns to reconstruct records
-    adversary_steps: int = 1  # steps of all classifiers, each on its own batch, per step of the generator; 5 in long trainings
-
-    def __post_init__(self) -> None:
-        check_range(self, "pretraining_epochs", "identity_epochs", at_least=0)
-        check_range(self, "adversary_steps", at_least=1)
+    # of classifiers on originals; null: half of train.epochs, at most the usual 100
+    pretraining_epochs: int | None = ranged(None, at_least=0)
+    identity_epochs: int = ranged(1, at_least=0)  # in which the generator first learns to reconstruct records
+    # steps of all classifiers, each on its own batch, per step of the generator; 5 in long trainings
+    adversary_steps: int = ranged(1, at_least=1)
 
     def classifier_epochs(self, training_epochs: int) -> int:
         """How long classifiers learn from originals."""

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS, Exclusion, padded_blocks
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import Attribute, FloatArray, Records, Rng, combinations, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import ReleaseContext
@@ -49,21 +49,17 @@ LogKernel = Callable[[Tensor], Tensor]  # record indices (n,) -> k (n, pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransportConfig:
+class TransportConfig(Checked):
     """How sharp the channel is, how faithful to the useful class, and how long it is solved."""
 
-    epsilon: float = 0.015  # ε: temperature of similarity; smaller keeps more of the record, larger mixes more
-    useful_weight: float = 1.0  # ω
-    rounds: int = 60
-    tolerance: float = 0.001  # stop when each class's distribution over donors is this near to the shared one
-    majority: float = 2.0  # class weights of the shared distribution: 0 all alike, 1 by records, more: the largest class stays
-    likeliest: int = 3  # private classes that a release mixes over
-    records_per_round: int = 50_000  # of a larger training set every round sees another random part
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", "tolerance", above=0)
-        check_range(self, "rounds", "likeliest", "records_per_round", at_least=1)
-        check_range(self, "useful_weight", "majority", at_least=0)
+    epsilon: float = ranged(0.015, above=0)  # ε: temperature of similarity; smaller keeps more of the record, larger mixes more
+    useful_weight: float = ranged(1.0, at_least=0)  # ω
+    rounds: int = ranged(60, at_least=1)
+    tolerance: float = ranged(0.001, above=0)  # stop when each class's distribution over donors is this near to the shared one
+    # class weights of the shared distribution: 0 all alike, 1 by records, more: the largest class stays
+    majority: float = ranged(2.0, at_least=0)
+    likeliest: int = ranged(3, at_least=1)  # private classes that a release mixes over
+    records_per_round: int = ranged(50_000, at_least=1)  # of a larger training set every round sees another random part
 
 
 @dataclass(frozen=True, slots=True)
