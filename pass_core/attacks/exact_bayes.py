@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.channel.joint_law import posterior
 from pass_core.checks import NoSettings
 from pass_core.data import DoubleArray, Rng
@@ -13,7 +13,7 @@ from pass_core.errors import AuditError
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
-class ExactBayesAttack:
+class ExactBayesAttack(Attack):
     """P(class | donor) from the joint law on the training records."""
 
     summary: ClassVar[str] = "Bayes' rule by the channel's own probabilities on the training records"

@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, principal_components, stacked_releases
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.checks import Checked, ranged
 from pass_core.data import DoubleArray, FloatArray, Rng
 from pass_core.training.epochs import Epoch, OnEpoch
@@ -33,12 +33,11 @@ class BoostedAdversary(FlatAdversary):
             return super().probabilities(records)
 
 
-class GradientBoostingAttack:
+class GradientBoostingAttack(Attack):
     """Histogram gradient boosting; the number of trees is fixed, nothing is held out to stop them."""
 
     summary: ClassVar[str] = "boosted trees on principal components"
     config_type: ClassVar[type[GradientBoostingConfig]] = GradientBoostingConfig
-    needs_pool: ClassVar[bool] = False
 
     def learn(self, task: AttackTask, config: GradientBoostingConfig, rng: Rng, on_epoch: OnEpoch) -> BoostedAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)

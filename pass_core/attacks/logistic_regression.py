@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, stacked_releases
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.checks import Checked, ranged
 from pass_core.data import Rng
 from pass_core.training.epochs import Epoch, OnEpoch
@@ -25,12 +25,11 @@ class LogisticRegressionConfig(Checked):
     records: int = ranged(60_000, at_least=1)  # so many records at most in all
 
 
-class LogisticRegressionAttack:
+class LogisticRegressionAttack(Attack):
     """Multinomial logistic regression."""
 
     summary: ClassVar[str] = "logistic regression on the record and, for signals, its spectrum"
     config_type: ClassVar[type[LogisticRegressionConfig]] = LogisticRegressionConfig
-    needs_pool: ClassVar[bool] = False
 
     def learn(self, task: AttackTask, config: LogisticRegressionConfig, rng: Rng, on_epoch: OnEpoch) -> FlatAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.checks import NoSettings
 from pass_core.data import DoubleArray, FloatArray, Rng
 from pass_core.statistics.nag import class_shares
@@ -22,12 +22,11 @@ class MajorityAdversary:
         return np.tile(self.shares, (len(records), 1))
 
 
-class MajorityAttack:
+class MajorityAttack(Attack):
     """Guesses the commonest class."""
 
     summary: ClassVar[str] = "baseline: the training set's class shares, whatever the record"
     config_type: ClassVar[type[NoSettings]] = NoSettings
-    needs_pool: ClassVar[bool] = False
 
     def learn(self, task: AttackTask, config: NoSettings, rng: Rng, on_epoch: OnEpoch) -> MajorityAdversary:
         on_epoch(Epoch(1, 1, {}))

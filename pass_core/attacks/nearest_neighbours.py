@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from pass_core.attacks._flat import Prepare, flat_features, principal_components, stacked_releases
 from pass_core.attacks._released import RecordNumbers
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.checks import Checked, ranged
 from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.nag import class_shares
@@ -49,12 +49,11 @@ class NeighbourAdversary:
         return shares
 
 
-class NearestNeighboursAttack:
+class NearestNeighboursAttack(Attack):
     """k nearest neighbours, where a point seen several times counts as often: of a pool's donor, all sightings count."""
 
     summary: ClassVar[str] = "k nearest neighbours on principal components"
     config_type: ClassVar[type[NearestNeighboursConfig]] = NearestNeighboursConfig
-    needs_pool: ClassVar[bool] = False
 
     def learn(self, task: AttackTask, config: NearestNeighboursConfig, rng: Rng, on_epoch: OnEpoch) -> NeighbourAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
@@ -45,12 +45,11 @@ class NetworkAdversary:
         return torch.cat(parts).double().numpy()
 
 
-class NetworkAttack:
+class NetworkAttack(Attack):
     """A classifier of the paper's size."""
 
     summary: ClassVar[str] = "the paper's probing attack: a medium network, fresh draws every epoch"
     config_type: ClassVar[type[NetworkConfig]] = NetworkConfig
-    needs_pool: ClassVar[bool] = False
     widths: ClassVar[Widths] = Widths(hidden=(512, 256))
 
     def learn(self, task: AttackTask, config: NetworkConfig, rng: Rng, on_epoch: OnEpoch) -> NetworkAdversary:

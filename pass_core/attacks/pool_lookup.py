@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.checks import Checked, ranged
 from pass_core.data import DoubleArray, Rng
 from pass_core.statistics.nag import class_shares
@@ -20,7 +20,7 @@ class PoolLookupConfig(Checked):
     draws: int = ranged(8, at_least=1)
 
 
-class PoolLookupAttack:
+class PoolLookupAttack(Attack):
     """Counts classes by released record; knows neither the channel nor what a record looks like."""
 
     summary: ClassVar[str] = "remembers which class every released donor came from, over several releases"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
-from tasks.paper_tables.cells import CellResult, Roles
+from tasks.paper_tables.cells import CellResult, Roles, Store
 from tasks.paper_tables.definition import MNAG, Column, Figure, Table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import Plan, PlannedRow
-from tasks.paper_tables.store import Store
 
 Place = tuple[float, float]  # of a row in the plot: mean NAG, as fractions, of private attributes and of the others
 

@@ -9,10 +9,9 @@ from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
-from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
+from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare, Store
 from tasks.paper_tables.control import compute_control, restore_control, split_of
 from tasks.paper_tables.measure import measure
-from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
 from tasks.steps.sample_pool import choose_donors
 from tasks.storage.files import rounded

@@ -21,7 +21,7 @@ kernel. Without donors of its own person, a training record is like one of a per
 potentials hold for unseen people, too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +44,6 @@ from pass_core.training.parallel import share_statistics
 
 SMALLEST_LOG = -80.0  # ln of a class's share of a donor it never draws: far below any that counts
 UNDAMPED_ROUNDS = 10  # of those that see only a part of the records; later ones average over what they happened to see
-
-LogKernel = Callable[[Tensor], Tensor]  # record indices (n,) -> k (n, pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,14 +156,7 @@ def solve_transport(
     unscaled = torch.zeros(n_combinations, len(context.pool), device=context.device)
     channel = build_channel(classifier, space, unscaled, context, config)
     seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
-    potentials = _solve_potentials(
-        lambda rows: channel.log_kernel(seen.rows(rows)),
-        targets[0][0],
-        len(context.pool),
-        config,
-        generator=generator,
-        on_epoch=run.on_epoch,
-    )
+    potentials = _solve_potentials(channel, seen, targets[0][0], generator, run.on_epoch)
     return build_channel(classifier, space, potentials, context, config)
 
 
@@ -193,26 +184,20 @@ def build_channel(
 
 
 def _solve_potentials(
-    log_kernel: LogKernel,
-    classes: Tensor,
-    n_donors: int,
-    config: TransportConfig,
-    *,
-    generator: torch.Generator,
-    on_epoch: OnEpoch,
+    channel: TransportChannel, seen: Seen, classes: Tensor, generator: torch.Generator, on_epoch: OnEpoch
 ) -> Tensor:
     """v (classes, donors); memory is that of one block of records, whatever their number.
 
     Each round reports `total`, the largest total variation between a class's distribution and the shared one, and
     `private_information`, I(X';S) over the records of the round, nats.
     """
-    counts = torch.bincount(classes).double()
+    config, counts = channel.config, torch.bincount(classes).double()
     weights = (counts / counts.sum()).pow(config.majority)
     weights = (weights / weights.sum())[:, None]
-    potentials = torch.zeros(len(counts), n_donors, dtype=torch.float64, device=classes.device)
+    potentials = torch.zeros(len(counts), channel.pool_size, dtype=torch.float64, device=classes.device)
     for number in range(1, config.rounds + 1):
         rows = _rows_of_round(len(classes), config.records_per_round, generator).to(classes.device)
-        marginals, shares = _class_marginals(log_kernel, rows, classes, potentials.float())  # q_c
+        marginals, shares = _class_marginals(channel, seen, rows, classes, potentials.float())  # q_c
         present = shares > 0  # a round on a part of the records may miss a small class, and then leaves it as it is
         logs = marginals.log().clamp_min(SMALLEST_LOG)
         shared = F.log_softmax((weights * present * logs).sum(dim=0) / (weights * present).sum(), dim=0)  # ln m
@@ -233,12 +218,14 @@ def _rows_of_round(n_records: int, at_most: int, generator: torch.Generator) -> 
     return torch.randperm(n_records, generator=generator)[:at_most].sort().values
 
 
-def _class_marginals(log_kernel: LogKernel, rows: Tensor, classes: Tensor, potentials: Tensor) -> tuple[Tensor, Tensor]:
+def _class_marginals(
+    channel: TransportChannel, seen: Seen, rows: Tensor, classes: Tensor, potentials: Tensor
+) -> tuple[Tensor, Tensor]:
     """(q (classes, pool), shares (classes, 1)) of these records; a class without a record among them has q = 0."""
     sums = torch.zeros(potentials.shape, dtype=torch.float64, device=potentials.device)
     for block in rows.split(BLOCK_ROWS):
         with torch.inference_mode():
-            probabilities = F.softmax(log_kernel(block).add_(potentials[classes[block]]), dim=1)
+            probabilities = F.softmax(channel.log_kernel(seen.rows(block)).add_(potentials[classes[block]]), dim=1)
             members = F.one_hot(classes[block], len(potentials)).to(probabilities.dtype)
             sums += (members.T @ probabilities).double()
     counts = torch.bincount(classes[rows], minlength=len(potentials)).double()[:, None]

@@ -7,11 +7,10 @@ import pytest
 
 from pass_core.attacks.network import NetworkConfig
 from tasks.paper_tables.aggregate import FilledTable, fill, seed_nags, summarise
-from tasks.paper_tables.cells import CellResult, FeatureSet, Roles
+from tasks.paper_tables.cells import CellResult, FeatureSet, Roles, Store
 from tasks.paper_tables.definition import Row, Table, load_table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import make_plan
-from tasks.paper_tables.store import Store
 from tests.tasks.paper_tables.tiny import write_table
 
 GUESS, UNPROTECTED = 0.5, 0.9
