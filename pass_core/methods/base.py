@@ -140,10 +140,7 @@ def fit_method(
     rng_for: Callable[[str], Rng],
     run: TrainingContext,
 ) -> tuple[Fitted, IntArray]:
-    """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks.
-
-    The pipeline and the Python API both train here.
-    """
+    """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks."""
     held_out = hold_out(blocks, training.validation_share, rng_for("validation"))
     run = replace(run, held_out=held_out)
     fitted = method.fit(data, context=context, config=config, training=training, rng=rng_for("fit"), run=run)

@@ -153,7 +153,7 @@ def _beneath(name: str, scores: list[AttributeScores]) -> Beneath:
 
 
 def _references(plan: Plan, results: list[CellResult]) -> tuple[ReferenceRow, ...]:
-    """For the attackers' columns only: the other columns are normalised by the same accuracies."""
+    # For the attackers' columns only: the other columns are normalised by the same accuracies.
     paper = plan.table.the_setup().paper
     shown = ["" if c.name == MNAG or c.source != "attacker" else c.attribute for c in plan.table.parsed_columns()]
     rows = []

@@ -53,13 +53,7 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShar
         return CellResult({}, {}, str(error))
     controls = {name: restore_control(control, split, store) for name, control in cell.controls().items()}
     scores = measure(
-        fitted,
-        split,
-        context.pool.features,
-        controls=controls,
-        config=cell.attack,
-        seed=cell.seed,
-        on_epoch=on_attack,
+        fitted, split, context.pool.features, controls=controls, config=cell.attack, seed=cell.seed, on_epoch=on_attack
     )
     return CellResult(scores, rounded(curves))
 
@@ -70,14 +64,8 @@ def _fit(
     """The protector, trained on its share of the training records."""
     share, train = cell.training.share, table.rows("train")
     known = learnt_from(train, table.blocks[train], share, stream(cell.seed, "share", cell.dataset))
-    donors = choose_donors(
-        features.folder,
-        cell.roles.useful,
-        cell.pool,
-        share,
-        share_rng=stream(cell.seed, "share", cell.dataset),  # the same half again
-        rng=stream(cell.seed, "donors", cell.dataset),
-    )
+    again, rng = (stream(cell.seed, label, cell.dataset) for label in ("share", "donors"))  # the same share again
+    donors = choose_donors(features.folder, cell.roles.useful, cell.pool, share, share_rng=again, rng=rng)
     context = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
     rng, run, method = stream(cell.seed, "fit", cell.dataset, cell.method), TrainingContext(on_epoch), find_method(cell.method)
     fitted = method.fit(table.subset(known), context=context, config=cell.config, training=cell.training, rng=rng, run=run)

@@ -85,9 +85,8 @@ def measure(
     on_epoch: Callable[[str], OnEpoch],
 ) -> dict[str, AttributeScores]:
     """Attacks every attribute of one release of the test records; `on_epoch(attribute)` listens to its attack."""
-    law = None
+    test, rng, law = split.test, stream(seed, "release", "test"), None
     if fitted.channel is not None:
-        test, rng = split.test, stream(seed, "release", "test")
         law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng=rng, n_draws=1)
     subject = _subject(fitted, split, donor_features, law, draws=config.draws, seed=seed)
     own, drawn = (fitted.adversaries if isinstance(fitted, Adversarial) else {}), subject.substitution
@@ -95,15 +94,9 @@ def measure(
     for attribute in split.attributes:
         name, released = attribute.name, subject.released_test
         train_labels, labels = split.train.labels[name], split.test.labels[name]
-        control, adversary = controls[name], own.get(name)
+        control, adversary, rng, report = controls[name], own.get(name), stream(seed, "probe", name), on_epoch(name)
         probe = learn_probe(
-            subject.released_train,
-            train_labels,
-            attribute.n_classes,
-            control=control,
-            config=config,
-            rng=stream(seed, "probe", name),
-            on_epoch=on_epoch(name),
+            subject.released_train, train_labels, attribute.n_classes, control=control, config=config, rng=rng, on_epoch=report
         )
         hits = hits_of(probe.probabilities(released), labels)
         found[name] = AttributeScores(
