@@ -1,11 +1,14 @@
 """Checks of settings: fields that declare the values they allow, with one wording for all."""
 
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pass_core.errors import ConfigError
 
 ValueT = TypeVar("ValueT")
+COMPARISONS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +30,18 @@ class NoSettings:
 
 def ranged(default: ValueT, **limits: float) -> ValueT:
     """The default of a field of a `Checked` config, and its limits: above, at_least, below, at_most; null is always allowed."""
-    return field(default=default, metadata={"limits": limits, "range": range_text(**limits)})
+    return field(default=default, metadata={"limits": limits, "range": _in_words(limits)})
 
 
-def range_text(
-    *, above: float | None = None, at_least: float | None = None, below: float | None = None, at_most: float | None = None
-) -> str:
-    """The limits in words."""
-    if at_least is not None and at_most is not None:
-        return f"between {at_least} and {at_most}"
-    limits = {"above": above, "at least": at_least, "below": below, "at most": at_most}
-    return " and ".join(f"{word} {limit}" for word, limit in limits.items() if limit is not None)
-
-
-def check_range(
-    config: Any,
-    *names: str,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-) -> None:
-    """Raises ConfigError when one of these fields of a config lies outside the limits; null is always allowed."""
+def check_range(config: Any, *names: str, **limits: float) -> None:
+    """Raises ConfigError when one of these fields of a config lies outside the limits, those of `ranged`."""
     for name in names:
         value = getattr(config, name)
-        if value is not None and not (
-            (above is None or value > above)
-            and (at_least is None or value >= at_least)
-            and (below is None or value < below)
-            and (at_most is None or value <= at_most)
-        ):
-            expected = range_text(above=above, at_least=at_least, below=below, at_most=at_most)
-            raise ConfigError(f"{name}: expected {expected}, found {value}")
+        if value is not None and not all(COMPARISONS[word](value, limit) for word, limit in limits.items()):
+            raise ConfigError(f"{name}: expected {_in_words(limits)}, found {value}")
+
+
+def _in_words(limits: Mapping[str, float]) -> str:
+    if limits.keys() == {"at_least", "at_most"}:
+        return f"between {limits['at_least']} and {limits['at_most']}"
+    return " and ".join(f"{word.replace('_', ' ')} {limit}" for word, limit in limits.items())
