@@ -76,12 +76,7 @@ def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, An
     else:
         training = TrainConfig(arguments.classifier_epochs, 256, 0.001, validation_share=0)
         for epsilon in arguments.epsilons:
-            yield (
-                f"transport, ε = {epsilon:g}",
-                transport_substitution.METHOD,
-                TransportConfig(epsilon=epsilon),
-                training,
-            )
+            yield (f"transport, ε = {epsilon:g}", transport_substitution.METHOD, TransportConfig(epsilon=epsilon), training)
 
 
 def make_case(

@@ -12,6 +12,7 @@ from pass_core.errors import DataError
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Rng = np.random.Generator
 Role = Literal["private", "useful", "general"]
 
 

@@ -83,7 +83,8 @@ def settings_of(config_type: type[Any]) -> list[Setting]:
         default = defaults[field.name]
         section = (field.type.__doc__ or "").partition("\n")[0] if dataclasses.is_dataclass(field.type) else ""
         meaning = meanings.get(field.name) or getattr(default, "reason", "") or section
-        kind = ", ".join(filter(None, (type_text(field.type), _allowed(config_type, field.name, defaults))))
+        allowed = field.metadata.get("range") or _allowed(config_type, field.name, defaults)
+        kind = type_text(field.type) + (f", {allowed}" if allowed else "")
         settings.append(Setting(field.name, kind, getattr(default, "value", default), meaning))
     return settings
 

@@ -30,12 +30,12 @@ def bench(
 ) -> None:
     """Reproduce tables of the paper; run it again to resume."""
     from tasks.paper_tables.aggregate import fill
+    from tasks.paper_tables.cells import Store
     from tasks.paper_tables.definition import load_table, table_names
     from tasks.paper_tables.features import prepare_features
     from tasks.paper_tables.plan import make_plan
     from tasks.paper_tables.render import write_table
     from tasks.paper_tables.run import Bench, compute_plans
-    from tasks.paper_tables.store import Store
     from tasks.running.progress import configure_logging, reporter
 
     if not tables:

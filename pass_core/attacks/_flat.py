@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks.base import AttackTask
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 
 Prepare = Callable[[FloatArray], FloatArray]
 
@@ -24,11 +24,10 @@ def flat_features(records: FloatArray) -> FloatArray:
     return np.concatenate([flat, spectrum], axis=1).astype(np.float32)
 
 
-def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: Rng) -> tuple[FloatArray, IntArray]:
     """Records and labels of up to `draws` releases of the training records, `at_most` records in all.
 
-    Releases are taken whole as long as they fit; where not even the first does, a random part of it. A release that does not
-    change from draw to draw, as originals do not, is taken once.
+    Releases are taken whole while they fit, of a too long first one a random part, and once if they do not differ (originals).
     """
     first = task.released_train(0)
     n = len(first)
@@ -42,7 +41,7 @@ def stacked_releases(task: AttackTask, draws: int, at_most: int, rng: np.random.
     return np.concatenate(releases), np.tile(task.train_labels[rows], len(releases))
 
 
-def principal_components(vectors: FloatArray, components: int, rng: np.random.Generator) -> Prepare:
+def principal_components(vectors: FloatArray, components: int, rng: Rng) -> Prepare:
     """The projection of standardised vectors onto their first principal components; short vectors are only standardised."""
     steps = [StandardScaler()]
     if vectors.shape[1] > components:

@@ -40,5 +40,4 @@ class LookupAdversary:
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         # UNSEEN is the last row.
-        found: DoubleArray = np.concatenate([self.table, self.prior[None]])[self.numbers.find(records)]
-        return found
+        return np.concatenate([self.table, self.prior[None]])[self.numbers.find(records)]

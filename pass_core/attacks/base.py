@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.training.epochs import OnEpoch
 
 
@@ -45,7 +43,7 @@ class Attack(Protocol):
 
     summary: ClassVar[str]
     config_type: ClassVar[type[Any]]
-    needs_pool: ClassVar[bool]  # True: only against releases of donors, never against originals
+    needs_pool: ClassVar[bool] = False  # True: only against releases of donors, never against originals
 
-    def learn(self, task: AttackTask, config: Any, rng: np.random.Generator, on_epoch: OnEpoch) -> Adversary:
+    def learn(self, task: AttackTask, config: Any, rng: Rng, on_epoch: OnEpoch) -> Adversary:
         """Learns from the training records alone; nothing is ever selected on the test set."""

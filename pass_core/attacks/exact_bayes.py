@@ -1,37 +1,26 @@
 """The attacker who knows the channel: Bayes' rule over donors, with no error from learning or from few draws."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
-from pass_core.attacks.base import AttackTask
+from pass_core.attacks.base import Attack, AttackTask
 from pass_core.channel.joint_law import posterior
-from pass_core.data import DoubleArray
+from pass_core.checks import NoSettings
+from pass_core.data import DoubleArray, Rng
 from pass_core.errors import AuditError
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class ExactBayesConfig:
-    """No settings: the channel determines everything."""
-
-
-class ExactBayesAttack:
+class ExactBayesAttack(Attack):
     """P(class | donor) from the joint law on the training records."""
 
     summary: ClassVar[str] = "Bayes' rule by the channel's own probabilities on the training records"
-    config_type: ClassVar[type[ExactBayesConfig]] = ExactBayesConfig
+    config_type: ClassVar[type[NoSettings]] = NoSettings
     needs_pool: ClassVar[bool] = True
 
-    def learn(self, task: AttackTask, config: ExactBayesConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> LookupAdversary:
-        """The posterior of every distinct donor.
-
-        Raises:
-            AuditError: the task has no table of donors.
-        """
-        del config, rng
+    def learn(self, task: AttackTask, config: NoSettings, rng: Rng, on_epoch: OnEpoch) -> LookupAdversary:
         if task.donors is None:
             raise AuditError(
                 "attack exact_bayes: expected a release drawn from a pool of donors, found one without; "

@@ -3,55 +3,43 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, principal_components, stacked_releases
-from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
-from pass_core.data import DoubleArray, FloatArray
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.checks import Checked, ranged
+from pass_core.data import DoubleArray, FloatArray, Rng
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientBoostingConfig:
+class GradientBoostingConfig(Checked):
     """An iteration grows one tree per class, so records and components are what keeps many classes affordable."""
 
-    iterations: int = 30
-    learning_rate: float = 0.1
-    leaves: int = 15
-    components: int = 32
-    draws: int = 4  # releases that are stacked,
-    records: int = 40_000  # so many records at most in all
-
-    def __post_init__(self) -> None:
-        check_range(self, "iterations", "components", "draws", "records", at_least=1)
-        check_range(self, "leaves", at_least=2)
-        check_range(self, "learning_rate", above=0, at_most=1)
+    iterations: int = ranged(30, at_least=1)
+    learning_rate: float = ranged(0.1, above=0, at_most=1)
+    leaves: int = ranged(15, at_least=2)
+    components: int = ranged(32, at_least=1)
+    draws: int = ranged(4, at_least=1)  # releases that are stacked,
+    records: int = ranged(40_000, at_least=1)  # so many records at most in all
 
 
-@dataclass(frozen=True, slots=True)
-class BoostedAdversary:
+class BoostedAdversary(FlatAdversary):
     """Boosted trees, evaluated on one thread, as they were grown."""
-
-    trees: FlatAdversary
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         with _one_thread():
-            return self.trees.probabilities(records)
+            return super().probabilities(records)
 
 
-class GradientBoostingAttack:
+class GradientBoostingAttack(Attack):
     """Histogram gradient boosting; the number of trees is fixed, nothing is held out to stop them."""
 
     summary: ClassVar[str] = "boosted trees on principal components"
     config_type: ClassVar[type[GradientBoostingConfig]] = GradientBoostingConfig
-    needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: GradientBoostingConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> BoostedAdversary:
+    def learn(self, task: AttackTask, config: GradientBoostingConfig, rng: Rng, on_epoch: OnEpoch) -> BoostedAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         vectors = flat_features(records)
         prepare = principal_components(vectors, config.components, rng)
@@ -66,7 +54,7 @@ class GradientBoostingAttack:
         with _one_thread():
             model.fit(components, labels)
         on_epoch(Epoch(1, 1, {}))
-        return BoostedAdversary(FlatAdversary(model, prepare, task.n_classes))
+        return BoostedAdversary(model, prepare, task.n_classes)
 
 
 def _one_thread() -> threadpool_limits:

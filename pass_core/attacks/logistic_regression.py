@@ -4,41 +4,34 @@ import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from pass_core.attacks._flat import FlatAdversary, flat_features, stacked_releases
-from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.checks import Checked, ranged
+from pass_core.data import Rng
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class LogisticRegressionConfig:
+class LogisticRegressionConfig(Checked):
     """`inverse_regularisation` is scikit-learn's C."""
 
-    iterations: int = 100
-    inverse_regularisation: float = 1.0
-    draws: int = 4  # releases that are stacked,
-    records: int = 60_000  # so many records at most in all
-
-    def __post_init__(self) -> None:
-        check_range(self, "iterations", "draws", "records", at_least=1)
-        check_range(self, "inverse_regularisation", above=0)
+    iterations: int = ranged(100, at_least=1)
+    inverse_regularisation: float = ranged(1.0, above=0)
+    draws: int = ranged(4, at_least=1)  # releases that are stacked,
+    records: int = ranged(60_000, at_least=1)  # so many records at most in all
 
 
-class LogisticRegressionAttack:
+class LogisticRegressionAttack(Attack):
     """Multinomial logistic regression."""
 
     summary: ClassVar[str] = "logistic regression on the record and, for signals, its spectrum"
     config_type: ClassVar[type[LogisticRegressionConfig]] = LogisticRegressionConfig
-    needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: LogisticRegressionConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> FlatAdversary:
+    def learn(self, task: AttackTask, config: LogisticRegressionConfig, rng: Rng, on_epoch: OnEpoch) -> FlatAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         scaler = StandardScaler()
         train = scaler.fit_transform(flat_features(records))

@@ -5,15 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from pass_core.attacks.base import AttackTask
-from pass_core.data import DoubleArray, FloatArray
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.checks import NoSettings
+from pass_core.data import DoubleArray, FloatArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class MajorityConfig:
-    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +22,13 @@ class MajorityAdversary:
         return np.tile(self.shares, (len(records), 1))
 
 
-class MajorityAttack:
+class MajorityAttack(Attack):
     """Guesses the commonest class."""
 
     summary: ClassVar[str] = "baseline: the training set's class shares, whatever the record"
-    config_type: ClassVar[type[MajorityConfig]] = MajorityConfig
-    needs_pool: ClassVar[bool] = False
+    config_type: ClassVar[type[NoSettings]] = NoSettings
 
-    def learn(self, task: AttackTask, config: MajorityConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> MajorityAdversary:
-        del config, rng
+    def learn(self, task: AttackTask, config: NoSettings, rng: Rng, on_epoch: OnEpoch) -> MajorityAdversary:
         on_epoch(Epoch(1, 1, {}))
         return MajorityAdversary(class_shares(task.train_labels, task.n_classes))
 

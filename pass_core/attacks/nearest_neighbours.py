@@ -8,24 +8,21 @@ from sklearn.neighbors import NearestNeighbors
 
 from pass_core.attacks._flat import Prepare, flat_features, principal_components, stacked_releases
 from pass_core.attacks._released import RecordNumbers
-from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.checks import Checked, ranged
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class NearestNeighboursConfig:
+class NearestNeighboursConfig(Checked):
     """`neighbours` is k."""
 
-    neighbours: int = 15
-    components: int = 64
-    draws: int = 4  # releases that are stacked,
-    records: int = 60_000  # so many records at most in all
-
-    def __post_init__(self) -> None:
-        check_range(self, "neighbours", "components", "draws", "records", at_least=1)
+    neighbours: int = ranged(15, at_least=1)
+    components: int = ranged(64, at_least=1)
+    draws: int = ranged(4, at_least=1)  # releases that are stacked,
+    records: int = ranged(60_000, at_least=1)  # so many records at most in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +49,13 @@ class NeighbourAdversary:
         return shares
 
 
-class NearestNeighboursAttack:
+class NearestNeighboursAttack(Attack):
     """k nearest neighbours, where a point seen several times counts as often: of a pool's donor, all sightings count."""
 
     summary: ClassVar[str] = "k nearest neighbours on principal components"
     config_type: ClassVar[type[NearestNeighboursConfig]] = NearestNeighboursConfig
-    needs_pool: ClassVar[bool] = False
 
-    def learn(
-        self, task: AttackTask, config: NearestNeighboursConfig, rng: np.random.Generator, on_epoch: OnEpoch
-    ) -> NeighbourAdversary:
+    def learn(self, task: AttackTask, config: NearestNeighboursConfig, rng: Rng, on_epoch: OnEpoch) -> NeighbourAdversary:
         records, labels = stacked_releases(task, config.draws, config.records, rng)
         prepare = principal_components(flat_features(records), config.components, rng)
         distinct, places = _distinct(records)

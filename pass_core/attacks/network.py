@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_choice
-from pass_core.data import DoubleArray, FloatArray, IntArray
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import OnEpoch
@@ -33,11 +31,6 @@ class NetworkConfig(OptimiserConfig):
     network: NetworkKind = "auto"
     start: Start = "scratch"
 
-    def __post_init__(self) -> None:
-        OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_choice(self, "network", get_args(NetworkKind))
-        check_choice(self, "start", get_args(Start))
-
 
 @dataclass(frozen=True)
 class NetworkAdversary:
@@ -52,15 +45,14 @@ class NetworkAdversary:
         return torch.cat(parts).double().numpy()
 
 
-class NetworkAttack:
+class NetworkAttack(Attack):
     """A classifier of the paper's size."""
 
     summary: ClassVar[str] = "the paper's probing attack: a medium network, fresh draws every epoch"
     config_type: ClassVar[type[NetworkConfig]] = NetworkConfig
-    needs_pool: ClassVar[bool] = False
     widths: ClassVar[Widths] = Widths(hidden=(512, 256))
 
-    def learn(self, task: AttackTask, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> NetworkAdversary:
+    def learn(self, task: AttackTask, config: NetworkConfig, rng: Rng, on_epoch: OnEpoch) -> NetworkAdversary:
         generator = torch_generator(rng)
         shape = tuple(task.released_train(0).shape[1:])
         network = build_network(config.network, shape, task.n_classes, generator, self.widths)
@@ -98,9 +90,8 @@ def train_classifier(
             drawn, features = epoch, torch.from_numpy(records(epoch))
         return {"total": F.cross_entropy(network(features[rows]), labels[rows])}
 
-    network.train()
-    learnt, run = network.state_dict(keep_vars=True), TrainingContext(on_epoch)
-    minimise(batch_loss, learnt, len(labels), config, generator=generator, run=run)
+    learnt = network.train().state_dict(keep_vars=True)
+    minimise(batch_loss, learnt, len(labels), config, generator=generator, run=TrainingContext(on_epoch))
 
 
 ATTACK = NetworkAttack()

@@ -6,32 +6,28 @@ from typing import ClassVar
 import numpy as np
 
 from pass_core.attacks._released import LookupAdversary, RecordNumbers
-from pass_core.attacks.base import AttackTask
-from pass_core.checks import check_range
-from pass_core.data import DoubleArray
+from pass_core.attacks.base import Attack, AttackTask
+from pass_core.checks import Checked, ranged
+from pass_core.data import DoubleArray, Rng
 from pass_core.statistics.nag import class_shares
 from pass_core.training.epochs import Epoch, OnEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLookupConfig:
+class PoolLookupConfig(Checked):
     """`draws` releases of the training records are written down."""
 
-    draws: int = 8
-
-    def __post_init__(self) -> None:
-        check_range(self, "draws", at_least=1)
+    draws: int = ranged(8, at_least=1)
 
 
-class PoolLookupAttack:
+class PoolLookupAttack(Attack):
     """Counts classes by released record; knows neither the channel nor what a record looks like."""
 
     summary: ClassVar[str] = "remembers which class every released donor came from, over several releases"
     config_type: ClassVar[type[PoolLookupConfig]] = PoolLookupConfig
     needs_pool: ClassVar[bool] = True
 
-    def learn(self, task: AttackTask, config: PoolLookupConfig, rng: np.random.Generator, on_epoch: OnEpoch) -> LookupAdversary:
-        del rng  # nothing to draw
+    def learn(self, task: AttackTask, config: PoolLookupConfig, rng: Rng, on_epoch: OnEpoch) -> LookupAdversary:
         numbers = RecordNumbers()
         seen = []
         for draw in range(config.draws):

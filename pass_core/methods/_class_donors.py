@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.substitution import padded_blocks
-from pass_core.data import FloatArray, Records, with_role
+from pass_core.data import FloatArray, Records, Rng, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.randomness import torch_generator
@@ -70,28 +70,17 @@ class ClassDonorMethod(ABC, Generic[ConfigT]):
         """ε of the channel; infinite: always the guessed kind."""
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: ConfigT,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: ConfigT, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
-        """Trains the classifier of useful attributes.
-
-        Raises:
-            MethodError: no attribute is useful.
-        """
+        """Trains the classifier of useful attributes."""
         useful = with_role(context.attributes, "useful")
         if not useful:
             raise MethodError("expected at least one useful attribute, found none: declare one in the data set's section")
         generator = torch_generator(rng)
         data = data.subset(run.trained_rows(len(data)))
         widths = [a.n_classes for a in useful]
-        drawn = build_network("auto", data.feature_shape, sum(widths), generator, CLASSIFIER)
-        classifier = share_statistics(drawn, run.world).to(context.device)
+        classifier = build_network("auto", data.feature_shape, sum(widths), generator, CLASSIFIER)
+        classifier = share_statistics(classifier, run.world).to(context.device)
         features = torch.from_numpy(data.features).to(context.device)
         targets = [(torch.from_numpy(data.labels[a.name]).to(context.device), a.n_classes) for a in useful]
         fit_heads(classifier, features, targets, training, generator=generator, run=run)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pass_core.data import FloatArray, Records
+from pass_core.data import FloatArray, Records, Rng
 from pass_core.methods.base import RecordMaker, ReleaseContext
 
 CLIP = 3.0  # standard deviations around the mean to which vectors and windows are clipped: a range makes sensitivity finite
@@ -40,19 +40,16 @@ class ValueRange:
     @property
     def middle(self) -> FloatArray:
         """Grey for images, else the mean."""
-        middle: FloatArray = ((self.low + self.high) / 2).astype(np.float32)
-        return middle
+        return ((self.low + self.high) / 2).astype(np.float32)
 
     def clip(self, features: FloatArray) -> FloatArray:
         """Values within the range."""
-        clipped: FloatArray = np.clip(features, self.low, self.high)
-        return clipped
+        return np.clip(features, self.low, self.high)
 
 
-def laplace(rng: np.random.Generator, shape: tuple[int, ...], scale: FloatArray | float) -> FloatArray:
+def laplace(rng: Rng, shape: tuple[int, ...], scale: FloatArray | float) -> FloatArray:
     """Laplace noise with E|noise| = scale, broadcast to `shape`."""
-    noise: FloatArray = (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
-    return noise
+    return (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
 
 
 ConfigT = TypeVar("ConfigT")
@@ -65,7 +62,7 @@ class NoiseMethod(ABC, Generic[ConfigT]):
     config_type: ClassVar[type[Any]]
 
     @abstractmethod
-    def release(self, records: FloatArray, values: ValueRange, config: ConfigT, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: ConfigT, rng: Rng) -> FloatArray:
         """New records from clipped ones."""
 
     def fit(self, data: Records, *, config: ConfigT, **_: object) -> "FittedNoise[ConfigT]":
@@ -73,7 +70,6 @@ class NoiseMethod(ABC, Generic[ConfigT]):
         return FittedNoise(self, ValueRange.learn(data.features), config)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> "FittedNoise[ConfigT]":
-        del context
         return FittedNoise(self, ValueRange(state["low"].numpy(), state["high"].numpy()), config)
 
 
@@ -85,7 +81,7 @@ class FittedNoise(RecordMaker, Generic[ConfigT]):
     values: ValueRange
     config: ConfigT
 
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         return self.method.release(self.values.clip(records), self.values, self.config, rng)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -59,12 +59,7 @@ class Objective:
         return (self.private_weight - self.spread_weight) * len(self.private_classes)
 
     def __call__(
-        self,
-        embedded: Tensor,
-        donors: Tensor,
-        private: Sequence[Tensor],
-        useful: Sequence[Tensor],
-        teacher: Tensor | None = None,
+        self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor], teacher: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute, T (batch, pool).
 
@@ -81,11 +76,7 @@ class _ObjectiveFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        f: Tensor,
-        g: Tensor,
-        labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
-        *given: Any,
+        ctx: Any, f: Tensor, g: Tensor, labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]], *given: Any
     ) -> tuple[Tensor, Tensor]:
         (private, useful), (teacher, parts) = labels, given
         log_p, law = _first_pass(f, g, private, parts)
@@ -206,13 +197,7 @@ def _gradient_in_place(log_p: Tensor, table: Tensor, weights: Tensor, teacher: T
 
 
 def bound_constant(n_private: int, pool_size: int, useful_entropies: Sequence[float], weights: tuple[float, float]) -> float:
-    """C (eq. 10, corrected) of the bound E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 9).
-
-    It holds for μ ≤ the number of private attributes. `weights` are λ and μ.
-    """
+    """C (eq. 10, corrected) of E[L] + C ≥ Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) (eq. 9), for weights (λ, μ) and μ ≤ `n_private`."""
     useful_weight, general_weight = weights
-    return (
-        (n_private - general_weight) * math.log(pool_size)
-        - useful_weight * sum(useful_entropies)
-        + useful_weight * len(useful_entropies)
-    )
+    spread, kept = (n_private - general_weight) * math.log(pool_size), useful_weight * sum(useful_entropies)
+    return spread - kept + useful_weight * len(useful_entropies)

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Records, with_role
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, class_shares, total
+from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod
 from pass_core.methods.base import ReleaseContext
 
@@ -18,12 +19,8 @@ from pass_core.methods.base import ReleaseContext
 class AdvConfig(GameConfig):
     """The released code's values."""
 
-    penalty: float = 50.0  # λ
-    budget: float = 0.001  # k: nats that may leak of every private attribute
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "penalty", "budget", at_least=0)
+    penalty: float = ranged(50.0, at_least=0)  # λ
+    budget: float = ranged(0.001, at_least=0)  # k: nats that may leak of every private attribute
 
 
 def useful_divergence(original: Tensor, released: Tensor) -> Tensor:
@@ -46,7 +43,10 @@ class Adv(AdversarialMethod[AdvConfig]):
     useful_stay: ClassVar[bool] = True
 
     def objective(self, data: Records, context: ReleaseContext, config: AdvConfig) -> GeneratorLoss:
-        shares = {a.name: class_shares(data, a).to(context.device) for a in with_role(context.attributes, "private")}
+        private = with_role(context.attributes, "private")
+        # Each class counts once more than it occurs: one that never occurs would be infinitely surprising.
+        counts = {a.name: torch.from_numpy(np.bincount(data.labels[a.name], minlength=a.n_classes)).float() + 1 for a in private}
+        shares = {name: (count / count.sum()).to(context.device) for name, count in counts.items()}
 
         def terms(move: Move) -> dict[str, Tensor]:
             with torch.no_grad():

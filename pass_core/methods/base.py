@@ -13,7 +13,7 @@ import pass_core.methods
 from pass_core import discovery
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import BLOCK_ROWS, Channel, Exclusion, draw_substitutes
-from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
+from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng, with_role
 from pass_core.errors import MethodError
 from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import hold_out
@@ -49,7 +49,7 @@ class Fitted(Protocol):
     def channel(self) -> Channel | None:
         """P(x'|x) over the pool for methods that substitute by donors, None for those that generate new records."""
 
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         """Protected records of the same shape, with fresh draws from `rng` (experiments and attacks only)."""
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ class FittedChannel:
     donor_features: FloatArray  # (pool, *shape)
     learnt: Mapping[str, Tensor]
 
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         return draw_substitutes(self.channel, features, self.donor_features, rng)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -80,10 +80,10 @@ class RecordMaker(ABC):
         return None
 
     @abstractmethod
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         """New records for one block."""
 
-    def transform(self, features: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         released: FloatArray = np.empty_like(features)
         for start in range(0, len(features), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
@@ -115,14 +115,7 @@ class Method(Protocol):
     config_type: ClassVar[type[Any]]
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: Any,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: Any, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> Fitted:
         """Learns a protector from labelled training records."""
 
@@ -144,13 +137,10 @@ def fit_method(
     context: ReleaseContext,
     config: Any,
     training: TrainConfig,
-    rng_for: Callable[[str], np.random.Generator],
+    rng_for: Callable[[str], Rng],
     run: TrainingContext,
 ) -> tuple[Fitted, IntArray]:
-    """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks.
-
-    The pipeline and the Python API both train here.
-    """
+    """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks."""
     held_out = hold_out(blocks, training.validation_share, rng_for("validation"))
     run = replace(run, held_out=held_out)
     fitted = method.fit(data, context=context, config=config, training=training, rng=rng_for("fit"), run=run)

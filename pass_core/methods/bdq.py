@@ -1,19 +1,17 @@
 """BDQ (Kumawat & Nagahara 2022): keep the task, make the adversary unsure; optionally by blur, difference and quantisation."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_choice, check_range
-from pass_core.data import Records
+from pass_core.checks import ranged
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Generator, common_generator
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import SelfStarting
 
 Encoder = Literal["generator", "bdq"]
@@ -25,13 +23,8 @@ LEVELS, SLOPE = 16, 5.0
 class BdqConfig(GameConfig):
     """The weight of uncertainty, and what makes the records."""
 
-    uncertainty: float = 2.0  # α
+    uncertainty: float = ranged(2.0, at_least=0)  # α
     encoder: Encoder = "generator"  # or bdq: the method's own, for windows and images
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "uncertainty", at_least=0)
-        check_choice(self, "encoder", get_args(Encoder))
 
 
 def uncertainty(private: Tensor) -> Tensor:
@@ -67,7 +60,7 @@ class BlurDifferenceQuantise(Generator):
         super().__init__(shape, (0,))
         self.levels = SoftLevels()
 
-    def forward(self, records: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002 (draws nothing)
+    def forward(self, records: Tensor, noise: Tensor) -> Tensor:
         blurred = blur(records)
         low, span = self.space.low, self.space.high - self.space.low
         if records.ndim == 3:
@@ -100,14 +93,9 @@ class Bdq(AdversarialMethod[BdqConfig]):
     def generator(self, shape: Shape, config: BdqConfig) -> Generator:
         return common_generator(shape) if config.encoder == "generator" else BlurDifferenceQuantise(shape)
 
-    def objective(self, data: Records, context: ReleaseContext, config: BdqConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            unsure = {name: uncertainty(logits) for name, logits in move.private.items()}
-            return {"useful": total(move.useful_losses()), "private": -config.uncertainty * total(unsure)}
-
-        return terms
+    def loss(self, move: Move, config: BdqConfig) -> dict[str, Tensor]:
+        unsure = {name: uncertainty(logits) for name, logits in move.private.items()}
+        return {"useful": total(move.useful_losses()), "private": -config.uncertainty * total(unsure)}
 
 
 METHOD = Bdq()

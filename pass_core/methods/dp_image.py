@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
-from pass_core.checks import check_range
-from pass_core.data import FloatArray, Records
+from pass_core.checks import Checked, ranged
+from pass_core.data import FloatArray, Records, Rng
 from pass_core.methods._noise import laplace
 from pass_core.methods.adversarial.generators import Autoencoder
 from pass_core.methods.base import RecordMaker, ReleaseContext
@@ -21,17 +21,12 @@ from pass_core.training.networks import below, drawn_from, restored, with_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class DpImageConfig:
+class DpImageConfig(Checked):
     """ε of every number of the short vector, and where those are clipped."""
 
-    epsilon: float = 10.0
-    latent: int = 128
-    within: float = 0.99  # share of the training records' numbers that clipping leaves as they are
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
-        check_range(self, "latent", at_least=1)
-        check_range(self, "within", above=0, at_most=1)
+    epsilon: float = ranged(10.0, above=0)
+    latent: int = ranged(128, at_least=1)
+    within: float = ranged(0.99, above=0, at_most=1)  # share of the training records' numbers that clipping leaves as they are
 
 
 @dataclass(frozen=True)
@@ -44,13 +39,12 @@ class FittedDpImage(RecordMaker):
     epsilon: float
 
     @torch.inference_mode()
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         scale = ((self.high - self.low) / self.epsilon).cpu().numpy()
         latent = self.network.encode(torch.from_numpy(np.array(records)).to(self.low.device))
         clipped = torch.minimum(torch.maximum(latent, self.low), self.high)
         noise = torch.from_numpy(laplace(rng, tuple(latent.shape), scale)).to(self.low.device)
-        released: FloatArray = self.network.decode(clipped + noise).cpu().numpy()
-        return released
+        return self.network.decode(clipped + noise).cpu().numpy()
 
     def state_dict(self) -> dict[str, Tensor]:
         return with_prefix("network", self.network.state_dict()) | {"low": self.low, "high": self.high}
@@ -69,7 +63,7 @@ class DpImage:
         context: ReleaseContext,
         config: DpImageConfig,
         training: TrainConfig,
-        rng: np.random.Generator,
+        rng: Rng,
         run: TrainingContext,
     ) -> FittedDpImage:
         """Learns to reconstruct records (mean squared error of standardised values), then the range of the short vectors."""

@@ -6,22 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.checks import Checked, ranged
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
-class DppixConfig:
+class DppixConfig(Checked):
     """ε, of every channel, for records that differ in at most `differing` of its values."""
 
-    epsilon: float = 1.0
-    cell: int = 8  # side of a cell: pixels of an image, time points of a window, entries of a vector
-    differing: int | None = None  # m; null: a quarter of a cell, which is the usual 16 for images
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
-        check_range(self, "cell", "differing", at_least=1)
+    epsilon: float = ranged(1.0, above=0)
+    cell: int = ranged(8, at_least=1)  # side of a cell: pixels of an image, time points of a window, entries of a vector
+    differing: int | None = ranged(None, at_least=1)  # m; null: a quarter of a cell, which is the usual 16 for images
 
 
 class Dppix(NoiseMethod[DppixConfig]):
@@ -30,7 +26,7 @@ class Dppix(NoiseMethod[DppixConfig]):
     summary: ClassVar[str] = "DPPix: means of cells with Laplace noise"
     config_type: ClassVar[type[DppixConfig]] = DppixConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: Rng) -> FloatArray:
         axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
         differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
         sums, counts = records, np.ones(records.shape[1:], dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Records, Role
 from pass_core.errors import ConfigError
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
@@ -22,15 +22,14 @@ DISTORTIONS = {1: 1.0, 2: 0.5, 3: 0.25}
 class GapConfig(GameConfig):
     """How much may change, and how fast the penalty for more than that grows."""
 
-    distortion: float | None = None  # D_max in variances of the records; null: 1 for vectors, 0.5 for windows, 0.25 for images
-    penalty: float = 10.0  # ρ in the first epoch
-    penalty_growth: float = 1.5  # per epoch
+    # D_max in variances of the records; null: 1 for vectors, 0.5 for windows, 0.25 for images
+    distortion: float | None = ranged(None, above=0)
+    penalty: float = ranged(10.0, above=0)  # ρ in the first epoch
+    penalty_growth: float = ranged(1.5, at_least=1)  # per epoch
     penalty_at_most: float = 1000.0
 
     def __post_init__(self) -> None:
         GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "distortion", "penalty", above=0)
-        check_range(self, "penalty_growth", at_least=1)
         if self.penalty_at_most < self.penalty:
             raise ConfigError(f"penalty_at_most: expected at least penalty ({self.penalty}), found {self.penalty_at_most}")
 
@@ -38,11 +37,6 @@ class GapConfig(GameConfig):
         """ρ; a bound that holds costs nothing, however large."""
         # By logarithms: the power itself overflows in a long training.
         return math.exp(min(math.log(self.penalty_at_most), math.log(self.penalty) + epoch * math.log(self.penalty_growth)))
-
-
-def distortion_penalty(original: Tensor, released: Tensor, bound: float) -> Tensor:
-    """relu( mean squared difference of an entry − D_max ), of standardised records."""
-    return F.relu((released - original).square().mean() - bound)
 
 
 class Gap(AdversarialMethod[GapConfig]):
@@ -53,12 +47,11 @@ class Gap(AdversarialMethod[GapConfig]):
     needs: ClassVar[tuple[Role, ...]] = ("private",)
 
     def objective(self, data: Records, context: ReleaseContext, config: GapConfig) -> GeneratorLoss:
-        del context
         bound = DISTORTIONS[len(data.feature_shape)] if config.distortion is None else config.distortion
 
         def terms(move: Move) -> dict[str, Tensor]:
             space = move.players.generator.space
-            excess = distortion_penalty(space.standard(move.original), space.standard(move.released), bound)
+            excess = F.relu((space.standard(move.released) - space.standard(move.original)).square().mean() - bound)
             return {"private": -total(move.private_losses()), "distortion": config.penalty_in(move.epoch) * excess}
 
         return terms

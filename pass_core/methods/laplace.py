@@ -3,21 +3,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.checks import Checked, ranged
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange, laplace
 
 
 @dataclass(frozen=True, slots=True)
-class LaplaceConfig:
+class LaplaceConfig(Checked):
     """ε of every single value; a record of d values has d·ε."""
 
-    epsilon: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
+    epsilon: float = ranged(10.0, above=0)
 
 
 class Laplace(NoiseMethod[LaplaceConfig]):
@@ -26,7 +21,7 @@ class Laplace(NoiseMethod[LaplaceConfig]):
     summary: ClassVar[str] = "Laplace mechanism: noise on every value"
     config_type: ClassVar[type[LaplaceConfig]] = LaplaceConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: Rng) -> FloatArray:
         """Pixels stay within their range; clipping after the noise costs no privacy."""
         noisy = records + laplace(rng, records.shape, values.span / config.epsilon)
         return values.clip(noisy) if records.ndim == 4 else noisy

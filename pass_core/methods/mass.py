@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.joint_law import entropy
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import Attribute, IntArray, Records, combinations, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier
@@ -25,16 +25,11 @@ EMBEDDING = 128
 class MassConfig(GameConfig):
     """The bounds, in nats, and the contrastive loss."""
 
-    private_information: float = 0.0  # m: what adversaries may learn about each private attribute
+    private_information: float = ranged(0.0, at_least=0)  # m: what adversaries may learn about each private attribute
     useful_information: float | None = None  # n: what must stay of each useful one; null: as much as possible, less `slack`
-    slack: float = 0.003
-    contrast_weight: float = 1.0
-    contrast_temperature: float = 0.07
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "private_information", "slack", "contrast_weight", at_least=0)
-        check_range(self, "contrast_temperature", above=0)
+    slack: float = ranged(0.003, at_least=0)
+    contrast_weight: float = ranged(1.0, at_least=0)
+    contrast_temperature: float = ranged(0.07, above=0)
 
 
 def info_nce(first: Tensor, second: Tensor, temperature: float) -> Tensor:
@@ -49,16 +44,6 @@ def beyond(value: Tensor) -> Tensor:
     return value.square() + value.abs()
 
 
-def private_term(cross_entropy: Tensor, uncertainty: float, allowed: float) -> Tensor:
-    """v = min(CE_S − H(S) + m, 0): only while the adversary knows more than m."""
-    return beyond((cross_entropy - uncertainty + allowed).clamp(max=0))
-
-
-def useful_term(cross_entropy: Tensor, uncertainty: float, wanted: float) -> Tensor:
-    """v = max(CE_U − H(U) + n, 0): only while the useful classifier knows less than n."""
-    return beyond((cross_entropy - uncertainty + wanted).clamp(min=0))
-
-
 class Mass(AdversarialMethod[MassConfig]):
     """Σ_S v² + |v| + Σ_U v² + |v| + InfoNCE(x, x')."""
 
@@ -66,7 +51,6 @@ class Mass(AdversarialMethod[MassConfig]):
     config_type: ClassVar[type[MassConfig]] = MassConfig
 
     def ally(self, shape: Shape, config: MassConfig) -> nn.Module:
-        del config
         return Classifier(shape, network_for("auto", shape, EMBEDDING))
 
     def pretraining_loss(self, players: Players, records: Tensor, config: MassConfig) -> dict[str, Tensor]:
@@ -80,12 +64,14 @@ class Mass(AdversarialMethod[MassConfig]):
         wanted = {a.name: _wanted(data, a, private, config) for a in useful}
 
         def terms(move: Move) -> dict[str, Tensor]:
-            hidden, kept = move.private_losses(), move.useful_losses()
-            allowed = config.private_information
+            # v = min(CE_S − H(S) + m, 0): only while the adversary knows more than m.
+            known = {name: loss - uncertainty[name] + config.private_information for name, loss in move.private_losses().items()}
+            # v = max(CE_U − H(U) + n, 0): only while the useful classifier knows less than n.
+            lost = {name: loss - uncertainty[name] + wanted[name] for name, loss in move.useful_losses().items()}
             contrast = info_nce(move.players.ally(move.original), move.players.ally(move.released), config.contrast_temperature)
             return {
-                "private": total({name: private_term(loss, uncertainty[name], allowed) for name, loss in hidden.items()}),
-                "useful": total({name: useful_term(loss, uncertainty[name], wanted[name]) for name, loss in kept.items()}),
+                "private": total({name: beyond(value.clamp(max=0)) for name, value in known.items()}),
+                "useful": total({name: beyond(value.clamp(min=0)) for name, value in lost.items()}),
                 "contrast": config.contrast_weight * contrast,
             }
 

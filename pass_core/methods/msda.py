@@ -1,18 +1,17 @@
 """MSDA (Malekzadeh et al. 2019): keep the task and the record's form, push down the true private class and any confident one."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_choice, check_range
-from pass_core.data import Attribute, Records
+from pass_core.checks import ranged
+from pass_core.data import Attribute
 from pass_core.methods.adversarial.generators import Autoencoder, Generator, common_generator
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import vector_mlp
 
 Encoder = Literal["generator", "autoencoder"]
@@ -23,17 +22,11 @@ SMALLEST = 1e-7  # at which probabilities are cut off
 class MsdaConfig(GameConfig):
     """The weights of the four terms, and what makes the records."""
 
-    distortion_weight: float = 0.01
-    private_weight: float = 1.0
-    useful_weight: float = 2.0
+    distortion_weight: float = ranged(0.01, at_least=0)
+    private_weight: float = ranged(1.0, at_least=0)
+    useful_weight: float = ranged(2.0, at_least=0)
     encoder: Encoder = "generator"  # or autoencoder, whose short vector gets adversaries of its own, as in the paper
-    latent: int = 128  # of the autoencoder
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "distortion_weight", "private_weight", "useful_weight", at_least=0)
-        check_range(self, "latent", at_least=1)
-        check_choice(self, "encoder", get_args(Encoder))
+    latent: int = ranged(128, at_least=1)  # of the autoencoder
 
 
 def exposure(logits: Tensor, labels: Tensor) -> Tensor:
@@ -54,7 +47,6 @@ class Msda(AdversarialMethod[MsdaConfig]):
         return common_generator(shape) if config.encoder == "generator" else Autoencoder(shape, config.latent)
 
     def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: MsdaConfig) -> nn.Module:
-        del shape
         if config.encoder == "generator":
             return nn.Identity()
         return nn.ModuleList([vector_mlp(config.latent, (128, 32), a.n_classes) for a in private])
@@ -67,23 +59,18 @@ class Msda(AdversarialMethod[MsdaConfig]):
         read = _read(move, latent)
         return {f"latent_{name}": F.cross_entropy(logits, move.labels[name]) for name, logits in read.items()}
 
-    def objective(self, data: Records, context: ReleaseContext, config: MsdaConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            space = move.players.generator.space
-            changed = F.mse_loss(space.standard(move.released), space.standard(move.original))
-            exposed = [exposure(logits, move.labels[name]) for name, logits in move.private.items()]
-            if config.encoder == "autoencoder":
-                read = _read(move, _latent(move))
-                exposed += [exposure(logits[None], move.labels[name]) for name, logits in read.items()]
-            return {
-                "distortion": config.distortion_weight * changed,
-                "private": config.private_weight * torch.stack(exposed).sum(),
-                "useful": config.useful_weight * total(move.useful_losses()),
-            }
-
-        return terms
+    def loss(self, move: Move, config: MsdaConfig) -> dict[str, Tensor]:
+        space = move.players.generator.space
+        changed = F.mse_loss(space.standard(move.released), space.standard(move.original))
+        exposed = [exposure(logits, move.labels[name]) for name, logits in move.private.items()]
+        if config.encoder == "autoencoder":
+            read = _read(move, _latent(move))
+            exposed += [exposure(logits[None], move.labels[name]) for name, logits in read.items()]
+        return {
+            "distortion": config.distortion_weight * changed,
+            "private": config.private_weight * torch.stack(exposed).sum(),
+            "useful": config.useful_weight * total(move.useful_losses()),
+        }
 
 
 def _latent(move: Move) -> Tensor:
@@ -94,8 +81,7 @@ def _latent(move: Move) -> Tensor:
 
 def _read(move: Move, latent: Tensor) -> dict[str, Tensor]:
     """Private attribute -> logits from the short vector."""
-    networks = zip(move.private, move.players.opponent.children(), strict=True)
-    return {name: network(latent) for name, network in networks}
+    return {name: network(latent) for name, network in zip(move.private, move.players.opponent.children(), strict=True)}
 
 
 METHOD = Msda()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from pass_core.channel.joint_law import entropy
 from pass_core.channel.substitution import SubstitutionChannel
-from pass_core.checks import check_range
-from pass_core.data import Attribute, IntArray, Records, combinations, one_hot
+from pass_core.checks import Checked, ranged
+from pass_core.data import Attribute, IntArray, Records, Rng, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
 from pass_core.methods.base import FittedChannel, ReleaseContext
@@ -51,25 +51,20 @@ def preset_weights(preset: Preset, n_private: int, n_useful: int) -> Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassConfig:
+class PassConfig(Checked):
     """The channel and the weights of its objective; null: the preset's weight."""
 
     preset: Preset = "paper"
-    temperature: float = 0.01  # τ
-    embedding_size: int = 512
+    temperature: float = ranged(0.01, above=0)  # τ
+    embedding_size: int = ranged(512, at_least=1)
     encoder: NetworkKind = "auto"
-    private_weight: float | None = None  # α
-    spread_weight: float | None = None  # β
-    useful_weight: float | None = None  # λ of eq. 1
-    general_weight: float | None = None  # μ of eq. 1
-    teacher_weight: float | None = None  # ν
-    teacher_epsilon: float = 0.015  # ε of the transport that is imitated
+    private_weight: float | None = ranged(None, at_least=0)  # α
+    spread_weight: float | None = ranged(None, at_least=0)  # β
+    useful_weight: float | None = ranged(None, at_least=0)  # λ of eq. 1
+    general_weight: float | None = ranged(None, at_least=0)  # μ of eq. 1
+    teacher_weight: float | None = ranged(None, at_least=0)  # ν
+    teacher_epsilon: float = ranged(0.015, above=0)  # ε of the transport that is imitated
     joint_private: bool = False  # hide the combination of private attributes: two that are hidden singly can leak together
-
-    def __post_init__(self) -> None:
-        check_range(self, "temperature", "teacher_epsilon", above=0)
-        check_range(self, "embedding_size", at_least=1)
-        check_range(self, *(f"{field.name}_weight" for field in dataclasses.fields(Weights)), at_least=0)
 
     def weights(self, n_private: int, n_useful: int) -> Weights:
         """The weights for these numbers of attributes; μ above the number of private ones would break the bound."""
@@ -89,22 +84,12 @@ class PassSubstitution:
     config_type: ClassVar[type[PassConfig]] = PassConfig
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: PassConfig,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: PassConfig, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
         """Minimises the preset's objective, by default Σ L_S + λ Σ L_U + μ L_X (eq. 3), over the encoder f and the embeddings g.
 
         Each epoch reports the terms; for eq. 3 `bound`, an upper bound on Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) on average (eq. 9);
         and, with held-out records, that sum and its parts on them.
-
-        Raises:
-            MethodError: no private or no useful attribute, or a useful class without a donor.
         """
         private, useful = context.private_and_useful()
         if config.joint_private:
@@ -115,7 +100,8 @@ class PassSubstitution:
         kept_rows = run.trained_rows(len(data))
         data, exclusion = data.subset(kept_rows), context.exclusion and context.exclusion.subset(kept_rows)
         context = dataclasses.replace(context, exclusion=exclusion)
-        encoder = share_statistics(_encoder(config, data.feature_shape, generator), run.world).to(context.device)
+        encoder = build_network(config.encoder, data.feature_shape, config.embedding_size, generator)
+        encoder = share_statistics(encoder, run.world).to(context.device)
         donors = torch.randn(len(context.pool), config.embedding_size, generator=generator).to(context.device).requires_grad_()
         features = torch.from_numpy(data.features).to(context.device)
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
@@ -151,7 +137,8 @@ class PassSubstitution:
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
         context.check_pool(len(state["donors"]))
-        encoder = restored(lambda any_: _encoder(config, context.pool.feature_shape, any_), below("encoder", state))
+        kind, shape, size = config.encoder, context.pool.feature_shape, config.embedding_size
+        encoder = restored(lambda any_: build_network(kind, shape, size, any_), below("encoder", state))
         return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
@@ -167,13 +154,7 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
 
 
 def _teacher(
-    data: Records,
-    context: ReleaseContext,
-    config: PassConfig,
-    *,
-    training: TrainConfig,
-    rng: np.random.Generator,
-    world: World,
+    data: Records, context: ReleaseContext, config: PassConfig, *, training: TrainConfig, rng: Rng, world: World
 ) -> Callable[[Tensor], Tensor]:
     """Transport solved on the same records: record indices -> its rows of P.
 
@@ -202,18 +183,10 @@ def _objective(
     return Objective(
         private_classes=tuple(a.n_classes for a in private),
         useful_donors=tuple(torch.from_numpy(indicators).to(context.device) for indicators in carried),
-        useful_weight=weights.useful,
-        general_weight=weights.general,
         temperature=config.temperature,
-        private_weight=weights.private,
-        spread_weight=weights.spread,
-        teacher_weight=weights.teacher,
         world=world,
+        **{f"{name}_weight": weight for name, weight in dataclasses.asdict(weights).items()},
     )
-
-
-def _encoder(config: PassConfig, shape: tuple[int, ...], generator: torch.Generator) -> nn.Module:
-    return build_network(config.encoder, shape, config.embedding_size, generator)
 
 
 def _fitted(encoder: nn.Module, donors: Tensor, config: PassConfig, context: ReleaseContext) -> FittedChannel:

@@ -5,11 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pass_core.checks import check_range
-from pass_core.data import Records
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.checks import ranged
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import Widths
 
 # The first is the probing attack's own; the others are narrower and wider.
@@ -25,13 +23,8 @@ ADVERSARIES = (
 class PpdarConfig(GameConfig):
     """The weight of the adversaries' loss, and their number."""
 
-    private_weight: float = 1.0  # γ
-    adversaries: int = 4  # of every private attribute
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "private_weight", at_least=0)
-        check_range(self, "adversaries", at_least=1, at_most=len(ADVERSARIES))
+    private_weight: float = ranged(1.0, at_least=0)  # γ
+    adversaries: int = ranged(4, at_least=1, at_most=len(ADVERSARIES))  # of every private attribute
 
 
 class Ppdar(AdversarialMethod[PpdarConfig]):
@@ -43,14 +36,9 @@ class Ppdar(AdversarialMethod[PpdarConfig]):
     def widths(self, config: PpdarConfig) -> tuple[Widths, ...]:
         return ADVERSARIES[: config.adversaries]
 
-    def objective(self, data: Records, context: ReleaseContext, config: PpdarConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            useful, private = total(move.useful_losses()), total(move.private_losses())
-            return {"useful": useful, "private": -config.private_weight * private}
-
-        return terms
+    def loss(self, move: Move, config: PpdarConfig) -> dict[str, Tensor]:
+        useful, private = total(move.useful_losses()), total(move.private_losses())
+        return {"useful": useful, "private": -config.private_weight * private}
 
 
 METHOD = Ppdar()

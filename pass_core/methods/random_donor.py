@@ -8,13 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from pass_core.channel.substitution import BLOCK_ROWS
+from pass_core.checks import NoSettings
 from pass_core.data import FloatArray, Records
 from pass_core.methods.base import FittedChannel, ReleaseContext
-
-
-@dataclass(frozen=True, slots=True)
-class RandomDonorConfig:
-    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +29,12 @@ class RandomDonor:
     """Any donor."""
 
     summary: ClassVar[str] = "control: any donor, all equally likely; hides everything"
-    config_type: ClassVar[type[RandomDonorConfig]] = RandomDonorConfig
+    config_type: ClassVar[type[NoSettings]] = NoSettings
 
-    def fit(self, data: Records, *, context: ReleaseContext, **_: object) -> FittedChannel:  # noqa: ARG002 (learns nothing)
+    def fit(self, data: Records, *, context: ReleaseContext, **_: object) -> FittedChannel:
         return FittedChannel(UniformChannel(len(context.pool)), context.pool.features, {})
 
-    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: RandomDonorConfig) -> FittedChannel:
-        del state, config
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: NoSettings) -> FittedChannel:
         return FittedChannel(UniformChannel(len(context.pool)), context.pool.features, {})
 
 

@@ -3,18 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.methods._class_donors import ClassDonorMethod
 
 
 @dataclass(frozen=True, slots=True)
-class RandomisedResponseConfig:
+class RandomisedResponseConfig(Checked):
     """ε of local differential privacy, of the whole record."""
 
-    epsilon: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_range(self, "epsilon", above=0)
+    epsilon: float = ranged(3.0, above=0)
 
 
 class RandomisedResponse(ClassDonorMethod[RandomisedResponseConfig]):

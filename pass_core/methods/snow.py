@@ -5,19 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from pass_core.checks import check_range
-from pass_core.data import FloatArray
+from pass_core.checks import Checked, ranged
+from pass_core.data import FloatArray, Rng
 from pass_core.methods._noise import NoiseMethod, ValueRange
 
 
 @dataclass(frozen=True, slots=True)
-class SnowConfig:
+class SnowConfig(Checked):
     """δ of (0, δ)-differential privacy for one pixel: the share of pixels that stay."""
 
-    delta: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range(self, "delta", at_least=0, at_most=1)
+    delta: float = ranged(0.5, at_least=0, at_most=1)
 
 
 class Snow(NoiseMethod[SnowConfig]):
@@ -26,13 +23,12 @@ class Snow(NoiseMethod[SnowConfig]):
     summary: ClassVar[str] = "Snow: a random part of each record is masked"
     config_type: ClassVar[type[SnowConfig]] = SnowConfig
 
-    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: Rng) -> FloatArray:
         places = records.shape[1:] if records.ndim == 2 else records.shape[2:]
         order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
         snowed = order < round((1 - config.delta) * order.shape[1])
         mask = snowed.reshape(len(records), *(() if records.ndim == 2 else (1,)), *places)
-        released: FloatArray = np.where(mask, values.middle, records).astype(np.float32)
-        return released
+        return np.where(mask, values.middle, records).astype(np.float32)
 
 
 METHOD = Snow()

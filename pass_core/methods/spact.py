@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
-from pass_core.data import Attribute, Records, Role
+from pass_core.checks import ranged
+from pass_core.data import Attribute, Role
 from pass_core.methods.adversarial.generators import Classifier, RecordSpace
-from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, total
+from pass_core.methods.adversarial.players import GameConfig, Move, total
 from pass_core.methods.adversarial.training import AdversarialMethod, Shape
-from pass_core.methods.base import ReleaseContext
 from pass_core.training.networks import network_for
 
 EMBEDDING = 128
@@ -24,13 +23,8 @@ MASKED, NOISE = 0.25, 0.1  # of vectors and windows: share of entries or time po
 class SpactConfig(GameConfig):
     """How sharply views are distinguished, and the weight of their similarity."""
 
-    contrast_temperature: float = 0.1
-    contrast_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        GameConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "contrast_temperature", above=0)
-        check_range(self, "contrast_weight", at_least=0)
+    contrast_temperature: float = ranged(0.1, above=0)
+    contrast_weight: float = ranged(1.0, at_least=0)
 
 
 class Spact(AdversarialMethod[SpactConfig]):
@@ -41,7 +35,6 @@ class Spact(AdversarialMethod[SpactConfig]):
     needs: ClassVar[tuple[Role, ...]] = ("useful",)
 
     def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: SpactConfig) -> nn.Module:
-        del private, config
         return Classifier(shape, network_for("auto", shape, EMBEDDING))
 
     def opponents_loss(self, move: Move, config: SpactConfig) -> dict[str, Tensor]:
@@ -49,14 +42,9 @@ class Spact(AdversarialMethod[SpactConfig]):
             first, second = _released_views(move)
         return {"contrast": _likeness(move, first, second, config)}
 
-    def objective(self, data: Records, context: ReleaseContext, config: SpactConfig) -> GeneratorLoss:
-        del data, context
-
-        def terms(move: Move) -> dict[str, Tensor]:
-            likeness = _likeness(move, *_released_views(move), config)
-            return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
-
-        return terms
+    def loss(self, move: Move, config: SpactConfig) -> dict[str, Tensor]:
+        likeness = _likeness(move, *_released_views(move), config)
+        return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
@@ -77,8 +65,7 @@ def _released_views(move: Move) -> tuple[Tensor, Tensor]:
 
     def view() -> Tensor:
         changed = changed_view(move.original, network.space, move.random)
-        noise = torch.randn(len(changed), *network.noise_shape, generator=move.random).to(device)
-        made: Tensor = network(changed, noise)
+        made: Tensor = network(changed, torch.randn(len(changed), *network.noise_shape, generator=move.random).to(device))
         return made
 
     return view(), view()

@@ -1,9 +1,8 @@
 """Transport: the same distribution of donors for each private class, at the least cost (`pass_core.methods.transport`)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +11,6 @@ from pass_core.errors import MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
 from pass_core.methods.transport.solver import TransportChannel, TransportConfig, build_channel, build_classifier, solve_transport
-from pass_core.training.context import TrainingContext
-from pass_core.training.loop import TrainConfig
 from pass_core.training.networks import below, restored, with_prefix
 
 
@@ -23,19 +20,9 @@ class TransportSubstitution:
     summary: ClassVar[str] = "transport: donors' distribution equal for every private class, records moved as little as possible"
     config_type: ClassVar[type[TransportConfig]] = TransportConfig
 
-    def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: TransportConfig,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
-    ) -> FittedChannel:
+    def fit(self, data: Records, *, context: ReleaseContext, **given: Any) -> FittedChannel:
         """See `solve_transport`."""
-        channel = solve_transport(data, context=context, config=config, training=training, rng=rng, run=run)
-        return _fitted(channel, context)
+        return _fitted(solve_transport(data, context=context, **given), context)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: TransportConfig) -> FittedChannel:
         potentials = state["potentials"]
@@ -47,8 +34,7 @@ class TransportSubstitution:
         classifier = restored(lambda any_: build_classifier(shape, len(potentials), useful, any_), below("classifier", state))
         moved = {name: state[name].to(context.device) for name in ("mean", "projection", "potentials")}
         space = Neighbourhoods(moved["mean"], moved["projection"])
-        channel = build_channel(classifier.to(context.device), space, moved["potentials"], context, config)
-        return _fitted(channel, context)
+        return _fitted(build_channel(classifier.to(context.device), space, moved["potentials"], context, config), context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
         return {**state, "potentials": state["potentials"][:, torch.from_numpy(kept)]}

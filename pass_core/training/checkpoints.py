@@ -66,11 +66,8 @@ class TrainingState:
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, without copies."""
-        moments = {
-            f"optimiser.{k}.{name}": value
-            for k, state in self.optimiser.state_dict()["state"].items()
-            for name, value in state.items()
-        }
+        states = self.optimiser.state_dict()["state"].items()
+        moments = {f"optimiser.{k}.{name}": value for k, state in states for name, value in state.items()}
         return (
             with_prefix("learnt", {name: value.detach() for name, value in self.learnt.items()})
             | with_prefix("best", self.best)

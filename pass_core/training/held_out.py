@@ -6,7 +6,7 @@ import numpy as np
 
 from pass_core.channel.joint_law import channel_law, mutual_information
 from pass_core.channel.substitution import Channel
-from pass_core.data import Attribute, IntArray, Records, with_role
+from pass_core.data import Attribute, IntArray, Records, Rng, with_role
 from pass_core.errors import DataError
 
 MOST_RECORDS = 2048  # of those held out that are looked at: what an epoch's figures may cost
@@ -14,11 +14,10 @@ PERMUTATIONS = 4
 TOTAL = "held_out_total"
 
 
-def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+def hold_out(blocks: IntArray, share: float, rng: Rng) -> IntArray:
     """Sorted positions of about `share` of the records, in whole blocks: dependent records stay on one side.
 
-    Raises:
-        DataError: all records belong to one block.
+    Raises DataError when all records belong to one block.
     """
     if share == 0:
         return np.empty(0, dtype=np.int64)
@@ -36,13 +35,8 @@ def hold_out(blocks: IntArray, share: float, rng: np.random.Generator) -> IntArr
     return np.flatnonzero(np.isin(blocks, chosen or [names[counts.argmin()]])).astype(np.int64)
 
 
-def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: np.random.Generator) -> IntArray:
-    """The training records, in whole blocks, that a protector learns from: all, or a share of them.
-
-    Args:
-        train: positions of the training records.
-        blocks: (train,) their blocks.
-    """
+def learnt_from(train: IntArray, blocks: IntArray, share: float, rng: Rng) -> IntArray:
+    """Those of the training records (positions `train`, with their blocks) that a protector learns from: a share, in blocks."""
     return train if share == 1 else np.delete(train, hold_out(blocks, 1 - share, rng))
 
 
@@ -54,7 +48,7 @@ class HeldOut:
     attributes: tuple[Attribute, ...]
 
     @classmethod
-    def choose(cls, records: Records, attributes: tuple[Attribute, ...], rng: np.random.Generator) -> "HeldOut":
+    def choose(cls, records: Records, attributes: tuple[Attribute, ...], rng: Rng) -> "HeldOut":
         """At most `MOST_RECORDS` of them, at random."""
         chosen = records.subset(np.sort(rng.permutation(len(records))[:MOST_RECORDS]))
         labels = dict(chosen.labels)
@@ -72,10 +66,8 @@ class HeldOut:
         permuted = tuple(_permuted(a, k) for a in self.attributes for k in range(PERMUTATIONS))
         law = channel_law(channel, self.records.features, self.records.labels, self.attributes + permuted)
         information = {a.name: mutual_information(law.joint[a.name]) for a in self.attributes}
-        chance = {
-            a.name: float(np.mean([mutual_information(law.joint[_permuted(a, k).name]) for k in range(PERMUTATIONS)]))
-            for a in self.attributes
-        }
+        shuffled = {a.name: [law.joint[_permuted(a, k).name] for k in range(PERMUTATIONS)] for a in self.attributes}
+        chance = {name: float(np.mean([mutual_information(joint) for joint in joints])) for name, joints in shuffled.items()}
         private = sum(information[a.name] - chance[a.name] for a in with_role(self.attributes, "private"))
         useful = sum(information[a.name] - chance[a.name] for a in with_role(self.attributes, "useful"))
         return {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, check_range, ranged
 from pass_core.errors import ConfigError
 from pass_core.training.checkpoints import TrainingState
 from pass_core.training.context import TrainingContext
@@ -17,21 +17,21 @@ from pass_core.training.parallel import World
 
 
 @dataclass(frozen=True, slots=True)
-class OptimiserConfig:
+class OptimiserConfig(Checked):
     """How long and how fast to learn; as in the paper, AdamW with a cosine schedule to zero."""
 
     epochs: int
     batch_size: int
     learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
+    weight_decay: float = ranged(1e-4, at_least=0)
 
     def __post_init__(self) -> None:
+        Checked.__post_init__(self)  # `super()` does not know a class with slots
         check_range(self, "epochs", at_least=1)
         if self.batch_size < 2:
             raise ConfigError(f"batch_size: expected at least 2 (batch normalisation needs them), found {self.batch_size}")
         if not 0 < self.learning_rate < 1:
             raise ConfigError(f"learning_rate: expected between 0 and 1, found {self.learning_rate}")
-        check_range(self, "weight_decay", at_least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,15 @@ class TrainConfig(OptimiserConfig):
 
     epochs: int = 20
     batch_size: int = 256  # part of the objective, not only of speed: a larger batch keeps more general features
-    share: float = 1.0  # of the training records, in whole blocks, that protector and pool come from; attackers have them all
-    validation_share: float = 0.1  # of those, held out to monitor training; never test records
-    patience: int | None = None  # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    # of the training records, in whole blocks, that protector and pool come from; attackers have them all
+    share: float = ranged(1.0, above=0, at_most=1)
+    validation_share: float = ranged(0.1, at_least=0, at_most=0.5)  # of those, held out to monitor training; never test records
+    # epochs without a better `held_out_total` after which to stop; null: all epochs, as in the paper
+    patience: int | None = ranged(None, at_least=1)
     amp: bool = False  # the encoder in bfloat16; everything from its embeddings on stays float32
 
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
-        check_range(self, "share", above=0, at_most=1)
-        check_range(self, "validation_share", at_least=0, at_most=0.5)
-        check_range(self, "patience", at_least=1)
         if self.patience is not None and self.validation_share == 0:
             raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
 
@@ -83,12 +82,12 @@ def minimise(
     same bits. With early stopping (`Validation.patience`), the best epoch's weights remain.
 
     With several processes, `batch_loss` receives this one's part of a batch and returns the loss of the whole (`World.mean`).
-
-    Raises:
-        ConfigError: the loss became infinite or not a number, or a batch cannot be split among the processes.
+    A loss that is infinite or not a number is a ConfigError.
     """
     world = run.world
-    batch_size = _whole_batch(config.batch_size, n_records, world.processes)
+    if config.batch_size % world.processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
+    batch_size = min(config.batch_size, n_records // world.processes * world.processes)
     steps_per_epoch = n_records // batch_size
     n_steps = config.epochs * steps_per_epoch
     trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
@@ -109,7 +108,7 @@ def minimise(
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
-            _set_rate(optimiser, config.learning_rate * _cosine((epoch * steps_per_epoch + step) / n_steps))
+            _set_rate(optimiser, config.learning_rate, (epoch * steps_per_epoch + step) / n_steps)
             terms = batch_loss(world.part(order[step * batch_size : (step + 1) * batch_size]), epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
@@ -128,13 +127,6 @@ def minimise(
     state.take_best()
 
 
-def _whole_batch(wanted: int, n_records: int, processes: int) -> int:
-    """The batch size; at most the number of records, and the same for all processes."""
-    if wanted % processes:
-        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({processes}), found {wanted}")
-    return min(wanted, n_records // processes * processes)
-
-
 def fit_heads(
     classifier: nn.Module,
     features: Tensor,
@@ -146,8 +138,7 @@ def fit_heads(
 ) -> None:
     """Trains a classifier whose outputs are the concatenated logits of several classifications.
 
-    Args:
-        targets: the labels of each classification and its number of classes, in the order of the outputs.
+    `targets` are the labels of each classification and its number of classes, in the order of the outputs.
     """
     widths = [width for _, width in targets]
 
@@ -181,14 +172,10 @@ def _out_of_patience(state: TrainingState, validation: Validation | None) -> boo
     return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
 
 
-def _cosine(share: float) -> float:
-    """The schedule: from 1 at the start to 0 at the end."""
-    return 0.5 * (1 + math.cos(math.pi * share))
-
-
-def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+def _set_rate(optimiser: torch.optim.Optimizer, first: float, share: float) -> None:
+    """The cosine schedule: from the first rate to 0."""
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        group["lr"] = first * (0.5 * (1 + math.cos(math.pi * share)))
 
 
 def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:

@@ -48,14 +48,9 @@ def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -
     for width in widths.convolutions:
         layers += [nn.Conv1d(channels, width, kernel_size=3, padding=1), nn.BatchNorm1d(width), nn.ReLU(), nn.MaxPool1d(2)]
         channels = width
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(channels * (time // 16), widths.after_convolutions),
-        nn.BatchNorm1d(widths.after_convolutions),
-        nn.ReLU(),
-        nn.Linear(widths.after_convolutions, n_outputs),
-    )
+    width = widths.after_convolutions
+    layers += [nn.Flatten(), nn.Linear(channels * (time // 16), width), nn.BatchNorm1d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, n_outputs))
 
 
 def image_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -> nn.Module:
@@ -69,13 +64,8 @@ def image_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) ->
         layers += [nn.Conv2d(channels, width, kernel_size=3, stride=2, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
         channels = width
     pixels = math.prod(math.ceil(side / 16) for side in sides)
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(channels * pixels, widths.after_convolutions),
-        nn.ReLU(),
-        nn.Linear(widths.after_convolutions, n_outputs),
-    )
+    layers += [nn.Flatten(), nn.Linear(channels * pixels, widths.after_convolutions), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths.after_convolutions, n_outputs))
 
 
 def vector_mlp(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Module:
@@ -114,27 +104,19 @@ def network_for(kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, width
 
 
 def drawn_from(generator: torch.Generator, build: Callable[[], NetworkT]) -> NetworkT:
-    """The network that `build` returns, with weights drawn from `generator`.
-
-    It is built without memory first: torch fills new layers from its global generator, which nothing here may touch.
-    """
-    with torch.device("meta"):
+    """The network that `build` returns, initialised as torch does by default, but with weights drawn from `generator`."""
+    with torch.device("meta"):  # without memory: torch fills new layers from its global generator, which nothing here may touch
         network = build()
     network.to_empty(device="cpu")
     for layer in network.modules():
-        _initialise(layer, generator)
+        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+            bound = (layer.weight[0].numel()) ** -0.5  # 1/sqrt(fan in), for weights and biases alike
+            nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
+            if layer.bias is not None:
+                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+        elif isinstance(layer, nn.BatchNorm1d | nn.GroupNorm | SelfStarting):
+            layer.reset_parameters()
     return network
-
-
-def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
-    """Torch's own default initialisation, from an explicit generator."""
-    if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
-        bound = (layer.weight[0].numel()) ** -0.5  # 1/sqrt(fan in), for weights and biases alike
-        nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
-        if layer.bias is not None:
-            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    elif isinstance(layer, nn.BatchNorm1d | nn.GroupNorm | SelfStarting):
-        layer.reset_parameters()
 
 
 def restored(build: Callable[[torch.Generator], NetworkT], tensors: Mapping[str, Tensor]) -> NetworkT:

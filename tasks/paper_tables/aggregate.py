@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
-from tasks.paper_tables.cells import CellResult
+from tasks.paper_tables.cells import CellResult, Roles, Store
 from tasks.paper_tables.definition import MNAG, Column, Figure, Table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import Plan, PlannedRow
-from tasks.paper_tables.settings import Roles
-from tasks.paper_tables.store import Store
+
+Place = tuple[float, float]  # of a row in the plot: mean NAG, as fractions, of private attributes and of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,6 @@ class Entry:
     def difference(self) -> float | None:
         """Our figure minus the paper's."""
         return None if self.ours is None or self.paper is None else round(self.ours.value, 1) - self.paper.value
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A row's point in the plot: mean NAG of private attributes, and of the others."""
-
-    private: float
-    others: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +142,7 @@ def _place(figures: Sequence[tuple[Role | None, Figure | None]]) -> Place | None
     others = [figure.value for role, figure in figures if role != "private" and figure is not None]
     if not private or not others or len(private) + len(others) < len(figures):
         return None
-    return Place(statistics.mean(private), statistics.mean(others))
+    return statistics.mean(private) / 100, statistics.mean(others) / 100
 
 
 def _beneath(name: str, scores: list[AttributeScores]) -> Beneath:
@@ -161,7 +153,7 @@ def _beneath(name: str, scores: list[AttributeScores]) -> Beneath:
 
 
 def _references(plan: Plan, results: list[CellResult]) -> tuple[ReferenceRow, ...]:
-    """For the attackers' columns only: the other columns are normalised by the same accuracies."""
+    # For the attackers' columns only: the other columns are normalised by the same accuracies.
     paper = plan.table.the_setup().paper
     shown = ["" if c.name == MNAG or c.source != "attacker" else c.attribute for c in plan.table.parsed_columns()]
     rows = []

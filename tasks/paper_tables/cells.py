@@ -11,19 +11,45 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
+from pass_core.data import Role
+from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
-from tasks.paper_tables.measure import AttributeScores
-from tasks.paper_tables.settings import ProbeConfig, Roles
+from tasks.paper_tables.measure import AttributeScores, ProbeConfig
 from tasks.storage.code_digest import code_digest
-from tasks.storage.files import json_digest
+from tasks.storage.files import json_digest, read_json, write_atomically, write_json
 
 OnShare = Callable[[float], None]  # called with the finished share of a cell
 FORMAT = 1
 LIBRARIES = ("torch", "numpy", "scikit-learn", "scipy")
 # An epoch of a protector costs about as many of one attacker; only the estimate of the remaining time depends on it.
 PROTECTOR_EPOCH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which attributes are private, useful, general."""
+
+    private: tuple[str, ...]
+    useful: tuple[str, ...]
+    general: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.private or not self.useful:
+            raise ConfigError("roles: expected at least one private and one useful attribute")
+        if len(set(self.names())) < len(self.names()):
+            raise ConfigError("roles: expected each attribute once")
+
+    def names(self) -> tuple[str, ...]:
+        return self.private + self.useful + self.general
+
+    def of(self, name: str) -> Role:
+        """The role of an attribute."""
+        return "private" if name in self.private else "useful" if name in self.useful else "general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +97,6 @@ class Control(Computed):
 
     @property
     def effort(self) -> int:
-        """Number of an attacker's epochs."""
         return self.config.epochs
 
     @property
@@ -96,7 +121,6 @@ class Cell(Computed):
 
     @property
     def effort(self) -> int:
-        """About how many epochs of an attacker it costs."""
         return self.training.epochs * PROTECTOR_EPOCH + len(self.roles.names()) * self.attack.epochs
 
     @property
@@ -121,3 +145,50 @@ class CellResult:
     attributes: dict[str, AttributeScores]
     curves: dict[str, list[float]]  # term of the loss -> its value per epoch
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The folder of results: one JSON file per cell, named by its digest; a control's network beside it."""
+
+    root: Path
+
+    def path(self, cell: Cell | Control) -> Path:
+        """The path of a cell's result."""
+        return self.root / ("controls" if isinstance(cell, Control) else "cells") / f"{cell.digest}.json"
+
+    def has(self, cell: Cell | Control) -> bool:
+        return self.path(cell).exists()
+
+    def note(self, cell: Cell | Control) -> Path:
+        """The path of the note: when and where a cell was computed, and its MLflow run; it differs from run to run."""
+        return self.path(cell).with_suffix(".note.json")
+
+    def put(self, cell: Cell, result: CellResult) -> None:
+        content = {"attributes": {name: dataclasses.asdict(scores) for name, scores in result.attributes.items()}}
+        write_json(self.path(cell), content | {"curves": result.curves, "problem": result.problem, "recipe": cell.recipe()})
+
+    def get(self, cell: Cell) -> CellResult:
+        raw = read_json(self.path(cell))
+        attributes = {name: AttributeScores(**scores) for name, scores in raw["attributes"].items()}
+        return CellResult(attributes, raw["curves"], raw["problem"])
+
+    def put_control(self, control: Control, network: dict[str, Tensor], accuracy: float) -> None:
+        """Writes the network first: a result with its final name is complete."""
+        path = self.path(control)
+        with write_atomically(path.with_suffix(".safetensors")) as temporary:
+            save_file(network, temporary)
+        write_json(path, {"accuracy": accuracy, "recipe": control.recipe()})
+
+    def get_control(self, control: Control) -> dict[str, Tensor]:
+        network: dict[str, Tensor] = load_file(self.path(control).with_suffix(".safetensors"))
+        return network
+
+    def figures(self, cell: Cell | Control) -> dict[str, Any]:
+        """The figures of a result, flat: `gender.attacker` -> 0.57."""
+        if isinstance(cell, Control):
+            return {"accuracy": read_json(self.path(cell))["accuracy"]}
+        scores = self.get(cell).attributes.items()
+        return {
+            f"{name}.{key}": value for name, one in scores for key, value in dataclasses.asdict(one).items() if value is not None
+        }

@@ -1,23 +1,17 @@
 """Computing a cell, in any process: from features on disk to a result in the store."""
 
-from collections.abc import Callable
-
 import torch
 
-import pass_core.methods
-from pass_core import discovery
 from pass_core.data import Attribute
 from pass_core.errors import ConfigError, DataError, MethodError
-from pass_core.methods.base import Fitted, Method, ReleaseContext
+from pass_core.methods.base import Fitted, ReleaseContext, find_method
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
-from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare
+from tasks.paper_tables.cells import Cell, CellResult, Control, FeatureSet, OnShare, Store
 from tasks.paper_tables.control import compute_control, restore_control, split_of
 from tasks.paper_tables.measure import measure
-from tasks.paper_tables.settings import Roles
-from tasks.paper_tables.store import Store
 from tasks.running.numerics import fixed_numerics
 from tasks.steps.sample_pool import choose_donors
 from tasks.storage.files import rounded
@@ -48,19 +42,18 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShar
             curves.setdefault(term, []).append(value)
         report(FIT_SHARE * epoch.number / epoch.total)
 
+    def on_attack(name: str) -> OnEpoch:
+        names = cell.roles.names()
+        before = names.index(name)
+        return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
+
     try:
         fitted, context = _fit(cell, features, table, attributes, on_epoch)
     except (ConfigError, DataError, MethodError) as error:  # the same each time: the error is the result
         return CellResult({}, {}, str(error))
     controls = {name: restore_control(control, split, store) for name, control in cell.controls().items()}
     scores = measure(
-        fitted,
-        split,
-        context.pool.features,
-        controls=controls,
-        config=cell.attack,
-        seed=cell.seed,
-        on_epoch=_attack_progress(cell.roles, report),
+        fitted, split, context.pool.features, controls=controls, config=cell.attack, seed=cell.seed, on_epoch=on_attack
     )
     return CellResult(scores, rounded(curves))
 
@@ -71,27 +64,9 @@ def _fit(
     """The protector, trained on its share of the training records."""
     share, train = cell.training.share, table.rows("train")
     known = learnt_from(train, table.blocks[train], share, stream(cell.seed, "share", cell.dataset))
-    donors = choose_donors(
-        features.folder,
-        cell.roles.useful,
-        cell.pool,
-        share,
-        share_rng=stream(cell.seed, "share", cell.dataset),  # the same half again
-        rng=stream(cell.seed, "donors", cell.dataset),
-    )
+    again, rng = (stream(cell.seed, label, cell.dataset) for label in ("share", "donors"))  # the same share again
+    donors = choose_donors(features.folder, cell.roles.useful, cell.pool, share, share_rng=again, rng=rng)
     context = ReleaseContext(attributes, table.subset(donors), torch.device("cpu"))
-    method: Method = discovery.load(pass_core.methods, cell.method).METHOD
-    rng = stream(cell.seed, "fit", cell.dataset, cell.method)
-    run = TrainingContext(on_epoch)
+    rng, run, method = stream(cell.seed, "fit", cell.dataset, cell.method), TrainingContext(on_epoch), find_method(cell.method)
     fitted = method.fit(table.subset(known), context=context, config=cell.config, training=cell.training, rng=rng, run=run)
     return fitted, context
-
-
-def _attack_progress(roles: Roles, report: OnShare) -> Callable[[str], OnEpoch]:
-    names = roles.names()
-
-    def listener(name: str) -> OnEpoch:
-        before = names.index(name)
-        return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
-
-    return listener

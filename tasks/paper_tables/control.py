@@ -5,9 +5,8 @@ from pass_core.data import Attribute
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of
 from pass_core.training.networks import build_network, restored
-from tasks.paper_tables.cells import Control, FeatureSet, OnShare
+from tasks.paper_tables.cells import Control, FeatureSet, OnShare, Store
 from tasks.paper_tables.measure import Split, learn_control
-from tasks.paper_tables.store import Store
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 

@@ -16,7 +16,8 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from pass_core.attacks.network import NetworkConfig
 from pass_core.errors import ConfigError
-from tasks.paper_tables.settings import ProbeConfig, Roles
+from tasks.paper_tables.cells import Roles
+from tasks.paper_tables.measure import ProbeConfig
 
 FOLDER = Path(__file__).parent / "definitions"
 SETUPS = FOLDER / "setups.yaml"
@@ -187,11 +188,7 @@ def table_names() -> tuple[str, ...]:
 
 
 def load_table(name: str) -> Table:
-    """An included table, or one in a YAML file.
-
-    Raises:
-        ConfigError: there is no such table, or its definition is wrong.
-    """
+    """An included table, or one in a YAML file; a missing or wrong one is a ConfigError."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     known = path.parent != FOLDER or name in table_names()
     if not known or not path.is_file():

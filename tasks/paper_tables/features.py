@@ -24,29 +24,19 @@ STEPS_TO_FEATURES = ("generate", "ingest", "validate", "extract")
 def prepare_features(
     dataset: str, attributes: tuple[str, ...], config: Config, *, root: Path, project: Path, progress: Reporter
 ) -> FeatureSet:
-    """The features of a data set with these attributes, extracted below `root` where they are missing.
-
-    Raises:
-        ConfigError: params.yaml has no section for the data set.
-        DataError: its published files are missing.
-    """
+    """The features of a data set with these attributes, extracted below `root` where they are missing."""
     config = _with_attributes(config.with_names((dataset,), config.methods), dataset, attributes)
-    layout = _layout(dataset, config, root, project)
-    key = RunKey(dataset)
+    layout, key = _layout(dataset, config, root, project), RunKey(dataset)
     if not layout.step_report("extract", key).exists():
         for name in STEPS_TO_FEATURES:
             if name != "generate" or is_generated(dataset):
                 run_step(STEPS[name], key, config, layout, "bench", progress=progress, store=project)
     folder = layout.artefact("features", key)
     splits = np.array(read_folder(folder, [SPLIT]).column(SPLIT).to_pylist())
-    counts = {split: int((splits == split).sum()) for split in ("train", "test")}
+    train, test = (int((splits == split).sum()) for split in ("train", "test"))
+    used = config.dataset[dataset].extractor
     return FeatureSet(
-        dataset=dataset,
-        folder=folder,
-        digest=digest(folder),
-        train_records=counts["train"],
-        test_records=counts["test"],
-        extractor=config.dataset[dataset].extractor,
+        dataset=dataset, folder=folder, digest=digest(folder), train_records=train, test_records=test, extractor=used
     )
 
 
@@ -60,24 +50,17 @@ def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) 
 
 def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
     """A separate root for features that differ in raw files, settings or code."""
-    section = config.dataset[dataset]
-    raw_root = None
-    signature = ""
-    if not is_generated(dataset):
-        raw_root = raw_folder(project)
-        if section.needs_raw:
-            signature = _signature(raw_root / dataset, dataset)
+    section, raw_root = config.dataset[dataset], None if is_generated(dataset) else raw_folder(project)
     entries = (f"tasks.datasets.{section.reader or dataset}", f"tasks.extractors.{section.extractor}")
     recipe = {
         "section": dataclasses.asdict(section),
         "extractor": str(config.extractor.get(section.extractor)),
         "compute": dataclasses.asdict(config.compute),
         "seed": config.seed if is_generated(dataset) else None,
-        "raw": signature,
+        "raw": _signature(raw_root / dataset, dataset) if raw_root and section.needs_raw else "",
         "code": code_digest(("tasks.steps.ingest", "tasks.steps.extract", *entries)),
     }
-    name = json_digest(recipe)[:16]
-    return Layout(root / "data" / f"{dataset}-{name}", raw_root)
+    return Layout(root / "data" / f"{dataset}-{json_digest(recipe)[:16]}", raw_root)
 
 
 def raw_folder(project: Path) -> Path:

@@ -10,12 +10,19 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
-from pass_core.data import Attribute, FloatArray, IntArray, Records
+from pass_core.checks import ranged
+from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng
 from pass_core.methods.base import Adversarial, Fitted
 from pass_core.randomness import stream, torch_generator
 from pass_core.statistics.nag import hits_of, majority_class
 from pass_core.training.epochs import OnEpoch
-from tasks.paper_tables.settings import ProbeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeConfig(NetworkConfig):
+    """The attacker's training; each epoch uses the next of `draws` releases of the training records."""
+
+    draws: int = ranged(8, at_least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +48,7 @@ class AttributeScores:
     information: float | None  # I(X';A) on training records, nats
 
 
-def learn_control(
-    train: Records, attribute: Attribute, config: NetworkConfig, rng: np.random.Generator, on_epoch: OnEpoch
-) -> NetworkAdversary:
+def learn_control(train: Records, attribute: Attribute, config: NetworkConfig, rng: Rng, on_epoch: OnEpoch) -> NetworkAdversary:
     """The paper's classifier, trained on original records."""
     labels, count = train.labels[attribute.name], attribute.n_classes
     task = AttackTask(released_train=lambda _: train.features, train_labels=labels, n_classes=count)
@@ -57,14 +62,13 @@ def learn_probe(
     *,
     control: NetworkAdversary,
     config: NetworkConfig,
-    rng: np.random.Generator,
+    rng: Rng,
     on_epoch: OnEpoch,
 ) -> NetworkAdversary:
     """The probing attack: the paper's classifier, trained on releases from scratch or from the control's weights."""
     if config.start == "scratch":
-        return ATTACK.learn(
-            AttackTask(released_train=released_train, train_labels=labels, n_classes=n_classes), config, rng, on_epoch
-        )
+        task = AttackTask(released_train=released_train, train_labels=labels, n_classes=n_classes)
+        return ATTACK.learn(task, config, rng, on_epoch)
     network = copy.deepcopy(control.network)
     train_classifier(network, released_train, labels, config, generator=torch_generator(rng), on_epoch=on_epoch)
     return NetworkAdversary(network)
@@ -81,9 +85,8 @@ def measure(
     on_epoch: Callable[[str], OnEpoch],
 ) -> dict[str, AttributeScores]:
     """Attacks every attribute of one release of the test records; `on_epoch(attribute)` listens to its attack."""
-    law = None
+    test, rng, law = split.test, stream(seed, "release", "test"), None
     if fitted.channel is not None:
-        test, rng = split.test, stream(seed, "release", "test")
         law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng=rng, n_draws=1)
     subject = _subject(fitted, split, donor_features, law, draws=config.draws, seed=seed)
     own, drawn = (fitted.adversaries if isinstance(fitted, Adversarial) else {}), subject.substitution
@@ -91,15 +94,9 @@ def measure(
     for attribute in split.attributes:
         name, released = attribute.name, subject.released_test
         train_labels, labels = split.train.labels[name], split.test.labels[name]
-        control, adversary = controls[name], own.get(name)
+        control, adversary, rng, report = controls[name], own.get(name), stream(seed, "probe", name), on_epoch(name)
         probe = learn_probe(
-            subject.released_train,
-            train_labels,
-            attribute.n_classes,
-            control=control,
-            config=config,
-            rng=stream(seed, "probe", name),
-            on_epoch=on_epoch(name),
+            subject.released_train, train_labels, attribute.n_classes, control=control, config=config, rng=rng, on_epoch=report
         )
         hits = hits_of(probe.probabilities(released), labels)
         found[name] = AttributeScores(

@@ -1,21 +1,16 @@
 """From a table to its cells: one per row and seed, with all settings explicit."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-import pass_core.methods
-from pass_core import discovery
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import ConfigError
+from pass_core.methods.base import find_method
+from pass_core.storage.models import config_of
 from pass_core.training.loop import TrainConfig
 from tasks.paper_tables.cells import Cell, Control, FeatureSet
 from tasks.paper_tables.definition import Effort, EffortName, Row, Table
-
-Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +45,7 @@ class Plan:
 def make_plan(
     name: str, table: Table, effort: EffortName, features: FeatureSet, *, first_seed: int, seeds: int | None = None
 ) -> Plan:
-    """The cells of a table; `seeds` overrides the effort's number of seeds.
-
-    Raises:
-        ConfigError: a setting is unknown or out of range.
-    """
+    """The cells of a table; `seeds` overrides the effort's number of seeds."""
     spent = table.the_setup().efforts[effort]
     numbers = tuple(range(first_seed, first_seed + (seeds or spent.seeds)))
     pool = table.pool_at(effort)
@@ -67,17 +58,17 @@ def _planned(
 ) -> PlannedRow:
     where = f"row {row.label!r}"
     try:
-        method = discovery.load(pass_core.methods, row.method).METHOD
+        method = find_method(row.method)
     except ConfigError as error:
         return PlannedRow(row, (), str(error))
     spending = effort.spending(row)
-    config = _configured(method.config_type, spending.settings, f"{where}, settings")
+    config = config_of(method.config_type, spending.settings, f"{where}, settings")
     usual = {"validation_share": 0.0, "share": table.share, **effort.train}  # nothing held out, as in the paper
-    training = _configured(TrainConfig, usual | dict(spending.train), f"{where}, train")
+    training = config_of(TrainConfig, usual | dict(spending.train), f"{where}, train")
     pool = {**usual_pool, **row.pool}
     if pool.get("donors") == "all":
         pool["donors"] = features.train_records
-    donors = _configured(PoolConfig, pool, f"{where}, pool")
+    donors = config_of(PoolConfig, pool, f"{where}, pool")
     if donors.forbid != "none":
         raise ConfigError(f"{where}, pool: expected forbid: none, as in the paper's tables, found {donors.forbid}")
     cells = tuple(
@@ -96,16 +87,3 @@ def _planned(
         for seed in seeds
     )
     return PlannedRow(row, cells)
-
-
-def _configured(kind: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
-    """A config of this kind with these values and defaults for the rest."""
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        raise ConfigError(f"{where}: unknown {', '.join(unknown)}: expected some of {', '.join(known) or 'none'}")
-    try:
-        return TypeAdapter(kind).validate_python(values)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
-        raise ConfigError(f"{where}: {'; '.join(wrong)}") from None

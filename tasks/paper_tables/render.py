@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from tasks.paper_tables import words
-from tasks.paper_tables.aggregate import FilledTable, Place
+from tasks.paper_tables.aggregate import FilledTable
 from tasks.paper_tables.words import NOTHING
 from tasks.reports.page import environment
 from tasks.reports.scatter import Rival, ours_beside_paper
@@ -97,22 +97,13 @@ def comma_separated(filled: FilledTable) -> str:
 
 def page(filled: FilledTable) -> str:
     """A page without scripts or external links, in the reader's light or dark theme."""
-    rivals = [Rival(row.label, _fractions(row.ours), _fractions(row.paper)) for row in filled.rows]
+    rivals = [Rival(row.label, row.ours, row.paper) for row in filled.rows]
     drawn = ours_beside_paper(rivals) if any(rival.ours or rival.paper for rival in rivals) else None
+    plot = None if drawn is None else Markup(drawn)  # noqa: S704 (our own SVG, its text escaped)
     template = environment().get_template("table.html")
-    return template.render(
-        filled=filled,
-        title=title(filled),
-        heads=words.heads(filled),
-        says=words,
-        plot=None if drawn is None else Markup(drawn),  # noqa: S704 (our own SVG, its text escaped)
-    )
+    return template.render(filled=filled, title=title(filled), heads=words.heads(filled), says=words, plot=plot)
 
 
 def title(filled: FilledTable) -> str:
     """`T8. MotionSense, baselines`."""
     return f"{filled.plan.name}. {filled.plan.table.title}"
-
-
-def _fractions(place: Place | None) -> tuple[float, float] | None:
-    return None if place is None else (place.private / 100, place.others / 100)

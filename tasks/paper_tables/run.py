@@ -12,10 +12,9 @@ from typing import Any
 
 from pass_core.errors import StageFailed
 from pass_core.training.epochs import Epoch
-from tasks.paper_tables.cells import Cell, Control, FeatureSet
+from tasks.paper_tables.cells import Cell, Control, FeatureSet, Store
 from tasks.paper_tables.compute import THREADS, compute
 from tasks.paper_tables.plan import Plan
-from tasks.paper_tables.store import Store
 from tasks.running.processes import WorkerDied, Workers, send
 from tasks.running.provenance import describe
 from tasks.running.step_io import Reporter, RunKey

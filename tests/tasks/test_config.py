@@ -132,6 +132,19 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         assert f"{path}: " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("package", "entry", "setting", "kind"),
+    [
+        (pass_core.methods, "laplace", "epsilon", "number, above 0"),
+        (pass_core.methods, "gap", "adversary_steps", "whole number, at least 1"),
+        (pass_core.attacks, "network", "start", "one of scratch, originals"),
+        (pass_core.attacks, "network", "learning_rate", "number, between 0 and 1"),
+    ],
+)
+def test_settings_say_which_values_they_allow(package: ModuleType, entry: str, setting: str, kind: str) -> None:
+    assert {one.name: one.type for one in settings_of(entry_value(package, entry, "config_type"))}[setting] == kind
+
+
 @pytest.mark.parametrize("package", [pass_core.methods, pass_core.attacks, tasks.datasets, tasks.extractors], ids=str)
 def test_settings_read_from_source_are_those_of_the_imported_class(package: ModuleType) -> None:
     """In a process of its own: here the modules are imported already."""

@@ -158,7 +158,7 @@ class Autoencoder(Generator):
         decoded = self.decoder(latent).view(-1, *self.shape)
         return self.space.bounded(decoded) if self.image else self.space.record(decoded)
 
-    def forward(self, records: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002 (draws nothing)
+    def forward(self, records: Tensor, noise: Tensor) -> Tensor:
         return self.decode(self.encode(records))
 
 

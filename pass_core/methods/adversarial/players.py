@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,26 +12,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.attacks.network import NetworkAdversary
-from pass_core.checks import check_range
-from pass_core.data import Attribute, FloatArray, Records
+from pass_core.checks import Checked, ranged
+from pass_core.data import FloatArray, Rng
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
 from pass_core.methods.base import RecordMaker
 from pass_core.training.networks import with_prefix
 
-Side = Literal["private", "useful"]
-
 
 @dataclass(frozen=True, slots=True)
-class GameConfig:
+class GameConfig(Checked):
     """Settings of all adversarial methods; section `train` controls how long and how fast they learn."""
 
-    pretraining_epochs: int | None = None  # of classifiers on originals; null: half of train.epochs, at most the usual 100
-    identity_epochs: int = 1  # in which the generator first learns to reconstruct records
-    adversary_steps: int = 1  # steps of all classifiers, each on its own batch, per step of the generator; 5 in long trainings
-
-    def __post_init__(self) -> None:
-        check_range(self, "pretraining_epochs", "identity_epochs", at_least=0)
-        check_range(self, "adversary_steps", at_least=1)
+    # of classifiers on originals; null: half of train.epochs, at most the usual 100
+    pretraining_epochs: int | None = ranged(None, at_least=0)
+    identity_epochs: int = ranged(1, at_least=0)  # in which the generator first learns to reconstruct records
+    # steps of all classifiers, each on its own batch, per step of the generator; 5 in long trainings
+    adversary_steps: int = ranged(1, at_least=1)
 
     def classifier_epochs(self, training_epochs: int) -> int:
         """How long classifiers learn from originals."""
@@ -71,7 +66,7 @@ class Players(nn.Module):
         opponent: nn.Module,
     ) -> None:
         super().__init__()
-        self.names: dict[Side, tuple[str, ...]] = {"private": tuple(private), "useful": tuple(useful)}
+        self.private_names, self.useful_names = tuple(private), tuple(useful)
         self.generator = generator
         self.private = nn.ModuleList(private.values())  # by position: an attribute's name may contain what a module's may not
         self.useful = nn.ModuleList(useful.values())
@@ -80,12 +75,12 @@ class Players(nn.Module):
 
     def adversaries(self) -> dict[str, Members]:
         """Private attribute -> its classifiers."""
-        found: dict[str, Members] = dict(zip(self.names["private"], self.private, strict=True))  # type: ignore[arg-type]
+        found: dict[str, Members] = dict(zip(self.private_names, self.private, strict=True))  # type: ignore[arg-type]
         return found
 
     def helpers(self) -> dict[str, nn.Module]:
         """Useful attribute -> its classifier."""
-        return dict(zip(self.names["useful"], self.useful, strict=True))
+        return dict(zip(self.useful_names, self.useful, strict=True))
 
     def learn_space(self, records: Tensor) -> None:
         """Gives all networks the constants of these records."""
@@ -145,12 +140,6 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(list(terms.values())).sum()
 
 
-def class_shares(data: Records, attribute: Attribute) -> Tensor:
-    """Class frequencies, each class counted once more than it occurs: one that never occurs would be infinitely surprising."""
-    counts = torch.from_numpy(np.bincount(data.labels[attribute.name], minlength=attribute.n_classes)).float() + 1
-    return counts / counts.sum()
-
-
 GeneratorLoss = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum the generator minimises
 
 
@@ -167,7 +156,7 @@ class FittedGenerator(RecordMaker):
         return {name: NetworkAdversary(members) for name, members in self.private.items()}
 
     @torch.inference_mode()
-    def release(self, records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
         device = self.generator.space.mean.device
         noise = torch.from_numpy(rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32))
         made = self.generator.eval()(torch.from_numpy(np.array(records)).to(device), noise.to(device))

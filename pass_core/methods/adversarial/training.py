@@ -5,22 +5,21 @@ each by the gradient of its own loss: classifiers minimise their cross-entropy o
 method's loss against the current classifiers. One optimiser serves all, since AdamW treats each weight separately.
 """
 
-from abc import ABC, abstractmethod
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pass_core.data import Attribute, Records, Role, with_role
+from pass_core.data import Attribute, Records, Rng, Role, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier, Generator, common_generator
 from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, GeneratorLoss, Members, Move, Players, total
 from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
-from pass_core.training.loop import OptimiserConfig, TrainConfig, minimise
+from pass_core.training.loop import BatchLoss, OptimiserConfig, TrainConfig, minimise
 from pass_core.training.networks import Widths, below, drawn_from, network_for
 
 ConfigT = TypeVar("ConfigT", bound=GameConfig)
@@ -28,7 +27,7 @@ Shape = tuple[int, ...]
 CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's own, so that the game is against its equal
 
 
-class AdversarialMethod(ABC, Generic[ConfigT]):
+class AdversarialMethod(Generic[ConfigT]):
     """A method that trains a generator against classifiers; a subclass defines the losses."""
 
     summary: ClassVar[str]
@@ -36,54 +35,44 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
     needs: ClassVar[tuple[Role, ...]] = ("private", "useful")  # whose labels it uses
     useful_stay: ClassVar[bool] = False  # True: classifiers of useful attributes stay as trained on originals
 
-    @abstractmethod
     def objective(self, data: Records, context: ReleaseContext, config: ConfigT) -> GeneratorLoss:
-        """What the generator minimises."""
+        """What the generator minimises; overridden by methods whose loss depends on the training records."""
+        return lambda move: self.loss(move, config)
+
+    def loss(self, move: Move, config: ConfigT) -> dict[str, Tensor]:
+        """The weighted terms of the generator's loss."""
+        raise NotImplementedError
 
     def opponents_loss(self, move: Move, config: ConfigT) -> dict[str, Tensor]:
         """What the generator's opponents minimise besides the classifiers' cross-entropies."""
-        del move, config
         return {}
 
     def pretraining_loss(self, players: Players, records: Tensor, config: ConfigT) -> dict[str, Tensor]:
         """An additional loss on originals before the game."""
-        del players, records, config
         return {}
 
     def generator(self, shape: Shape, config: ConfigT) -> Generator:
         """Without weights yet."""
-        del config
         return common_generator(shape)
 
     def ally(self, shape: Shape, config: ConfigT) -> nn.Module:
         """A network that learns with the generator."""
-        del shape, config
         return nn.Identity()
 
     def opponent(self, shape: Shape, private: tuple[Attribute, ...], config: ConfigT) -> nn.Module:
         """A network that learns against it."""
-        del shape, private, config
         return nn.Identity()
 
     def widths(self, config: ConfigT) -> tuple[Widths, ...]:
         """Of the classifiers of every private attribute."""
-        del config
         return (CLASSIFIER,)
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: ConfigT,
-        training: TrainConfig,
-        rng: np.random.Generator,
-        run: TrainingContext,
+        self, data: Records, *, context: ReleaseContext, config: ConfigT, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedGenerator:
         """Plays the game; each epoch reports the terms of the generator's loss and the classifiers' cross-entropies.
 
-        Raises:
-            MethodError: a role has no attribute, the shape of records is not supported, or several processes are to train it.
+        Raises MethodError when a role has no attribute, the records' shape is not supported, or several processes train.
         """
         if run.world.processes > 1:
             raise MethodError("adversarial methods train in one process: set compute.processes to 1")
@@ -103,8 +92,8 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
             self._pretrain(players, features, labels, config=config, training=training, generator=generator)
         if self.useful_stay:
             players.useful.eval().requires_grad_(requires_grad=False)
-        game = _Game(self, objective, players, features=features, labels=labels, config=config, generator=generator)
-        minimise(game.batch_loss, players.state_dict(keep_vars=True), len(data), training, generator=generator, run=run)
+        game = self._game(objective, players, features, labels, config=config, generator=generator)
+        minimise(game, players.state_dict(keep_vars=True), len(data), training, generator=generator, run=run)
         return _fitted(players)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> FittedGenerator:
@@ -165,49 +154,42 @@ class AdversarialMethod(ABC, Generic[ConfigT]):
                 pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)
                 minimise(loss, learnt, len(features), pace, generator=generator, run=TrainingContext())
 
-
-class _Game(Generic[ConfigT]):
-    """The loss of a batch, for all players at once."""
-
-    def __init__(
+    def _game(
         self,
-        method: AdversarialMethod[ConfigT],
         objective: GeneratorLoss,
         players: Players,
-        *,
         features: Tensor,
         labels: Mapping[str, Tensor],
+        *,
         config: ConfigT,
         generator: torch.Generator,
-    ) -> None:
-        self._method, self._objective, self._players = method, objective, players
-        self._features, self._labels, self._config, self._generator = features, labels, config, generator
-        self._epoch, self._step = -1, 0
-        self._generator_terms: dict[str, Tensor] = {}  # of the generator's last step
+    ) -> BatchLoss:
+        """The loss of a batch, for all players at once."""
+        last_epoch, step, generator_terms = -1, 0, dict[str, Tensor]()  # terms of the generator's last step
 
-    def batch_loss(self, rows: Tensor, epoch: int) -> dict[str, Tensor]:
-        """The generator moves in the first step of an epoch, so that a resumed training takes the same steps."""
-        self._step = self._step + 1 if epoch == self._epoch else 0
-        self._epoch = epoch
-        generator_moves = self._step % self._config.adversary_steps == 0
-        players, records = self._players, self._features[rows]
-        labels = {name: values[rows] for name, values in self._labels.items()}
-        noise = _noise(players.generator, len(rows), self._generator, records.device)
-        with torch.set_grad_enabled(generator_moves):
-            released = players.generator(records, noise)
-        given: dict[str, Any] = {"players": players, "original": records, "labels": labels}
-        given |= {"random": self._generator, "epoch": epoch}
-        seen = Move(released=released.detach(), **given)
-        reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
-        reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
-        reading |= self._method.opponents_loss(seen, self._config)
-        learning = [loss for loss in reading.values() if loss.requires_grad]
-        if generator_moves:
-            with players.against_the_generator():
-                terms = self._objective(Move(released=released, **given))
-            learning += terms.values()
-            self._generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}
-        return {"total": torch.stack(learning).sum(), **self._generator_terms, **reading}
+        def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:
+            nonlocal last_epoch, step, generator_terms
+            # The generator moves in the first step of an epoch, so that a resumed training takes the same steps.
+            last_epoch, step = epoch, step + 1 if epoch == last_epoch else 0
+            generator_moves = step % config.adversary_steps == 0
+            records, noise = features[rows], _noise(players.generator, len(rows), generator, features.device)
+            with torch.set_grad_enabled(generator_moves):
+                released = players.generator(records, noise)
+            own = {name: values[rows] for name, values in labels.items()}
+            move = functools.partial(Move, players=players, original=records, labels=own, random=generator, epoch=epoch)
+            seen = move(released=released.detach())
+            reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
+            reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
+            reading |= self.opponents_loss(seen, config)
+            learning = [loss for loss in reading.values() if loss.requires_grad]
+            if generator_moves:
+                with players.against_the_generator():
+                    terms = objective(move(released=released))
+                learning += terms.values()
+                generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}
+            return {"total": torch.stack(learning).sum(), **generator_terms, **reading}
+
+        return batch_loss
 
 
 def _noise(network: Generator, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:

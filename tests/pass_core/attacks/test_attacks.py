@@ -167,10 +167,10 @@ def test_exact_bayes_cannot_tell_equal_donors_apart() -> None:
     task = AttackTask(
         released_train=lambda _: features, train_labels=np.array([0, 1, 0]), n_classes=2, donors=DonorTable(table, features)
     )
-    adversary = exact_bayes.ATTACK.learn(task, exact_bayes.ExactBayesConfig(), stream(9, "e"), _nobody)
+    adversary = exact_bayes.ATTACK.learn(task, exact_bayes.ATTACK.config_type(), stream(9, "e"), _nobody)
     assert adversary.probabilities(features) == pytest.approx(np.full((3, 2), 0.5))
     with pytest.raises(AuditError, match="expected a release drawn from a pool of donors"):
-        exact_bayes.ATTACK.learn(_undrawn(), exact_bayes.ExactBayesConfig(), stream(9, "e"), _nobody)
+        exact_bayes.ATTACK.learn(_undrawn(), exact_bayes.ATTACK.config_type(), stream(9, "e"), _nobody)
 
 
 def _undrawn() -> AttackTask:
@@ -179,7 +179,7 @@ def _undrawn() -> AttackTask:
 
 def test_majority_tells_the_class_shares() -> None:
     task = AttackTask(released_train=lambda _: DONORS[:4], train_labels=np.array([0, 1, 1, 1]), n_classes=3)
-    told = majority.ATTACK.learn(task, majority.MajorityConfig(), stream(9, "m"), _nobody).probabilities(DONORS[:2])
+    told = majority.ATTACK.learn(task, majority.ATTACK.config_type(), stream(9, "m"), _nobody).probabilities(DONORS[:2])
     assert told == pytest.approx(np.array([[0.25, 0.75, 0.0]] * 2))
 
 

@@ -26,7 +26,7 @@ ATTRIBUTES = (
 )
 ATTACKS = (
     NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig()),
-    NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ExactBayesConfig()),
+    NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ATTACK.config_type()),
 )
 THRESHOLDS = Thresholds()
 DEPTH = Depth(fresh_draws=2, permutations=100, bundles=(1,), draws=(1,), gallery=200)

@@ -28,8 +28,8 @@ S, U, H, G = (LABELS[:, None, k] for k in range(4))
 OF_S, OF_U, OF_H, OF_G = (DONORS[None, :, k] for k in range(4))
 LINEAR = NamedAttack("linear", logistic_regression.ATTACK, logistic_regression.LogisticRegressionConfig())
 NEIGHBOURS = NamedAttack("neighbours", nearest_neighbours.ATTACK, nearest_neighbours.NearestNeighboursConfig())
-BASELINE = NamedAttack("majority", majority.ATTACK, majority.MajorityConfig())
-EXACT = NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ExactBayesConfig())
+BASELINE = NamedAttack("majority", majority.ATTACK, majority.ATTACK.config_type())
+EXACT = NamedAttack("exact_bayes", exact_bayes.ATTACK, exact_bayes.ATTACK.config_type())
 DEPTH = Depth(fresh_draws=2, permutations=40, bundles=(), draws=(1,), gallery=100)
 
 

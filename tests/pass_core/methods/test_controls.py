@@ -38,7 +38,7 @@ def _information(fitted: FittedChannel) -> dict[str, float]:
 
 
 def test_random_donor_hides_everything() -> None:
-    fitted = _fit(random_donor.METHOD, random_donor.RandomDonorConfig())
+    fitted = _fit(random_donor.METHOD, random_donor.METHOD.config_type())
     assert max(_information(fitted).values()) < 1e-6
     assert attacker_advantage(fitted, TRAIN, TEST, S) < 0.2
     assert attacker_advantage(fitted, TRAIN, TEST, U) < 0.2
@@ -49,7 +49,7 @@ def test_random_donor_hides_everything() -> None:
 
 
 def test_same_class_donor_keeps_the_useful_class_and_hides_the_private() -> None:
-    fitted = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
+    fitted = _fit(same_class_donor.METHOD, same_class_donor.METHOD.config_type())
     information = _information(fitted)
     assert information["u"] > 0.8 * math.log(3)
     assert information["s"] < 0.005  # no donor is told from another of its class
@@ -64,7 +64,7 @@ def test_attacker_reads_both_classes_of_originals() -> None:
 
 
 def test_donors_of_the_seen_class_are_equally_likely() -> None:
-    fitted = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
+    fitted = _fit(same_class_donor.METHOD, same_class_donor.METHOD.config_type())
     labels = setting_of(TRAIN).pool.labels["u"]
     for _, probabilities in fitted.channel.blocks(TEST.features):
         for row in probabilities:
@@ -85,7 +85,7 @@ def test_several_useful_attributes_are_kept_together() -> None:
     fitted = same_class_donor.METHOD.fit(
         data,
         context=setting,
-        config=same_class_donor.SameClassDonorConfig(),
+        config=same_class_donor.METHOD.config_type(),
         training=TRAINING,
         rng=stream(1, "fit"),
         run=TrainingContext(),
@@ -102,7 +102,7 @@ def test_several_useful_attributes_are_kept_together() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_randomised_response_tells_the_truth_as_often_as_it_says(epsilon: float) -> None:
     fitted = _fit(randomised_response.METHOD, randomised_response.RandomisedResponseConfig(epsilon))
-    honest = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
+    honest = _fit(same_class_donor.METHOD, same_class_donor.METHOD.config_type())
     labels = setting_of(TRAIN).pool.labels["u"]
     probabilities = next(iter(fitted.channel.blocks(TEST.features)))[1]
     seen = labels[next(iter(honest.channel.blocks(TEST.features)))[1].argmax(axis=1)]
@@ -118,7 +118,7 @@ def test_randomised_response_tells_the_truth_as_often_as_it_says(epsilon: float)
 
 
 def test_forbidden_donors_are_never_drawn() -> None:
-    fitted = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
+    fitted = _fit(same_class_donor.METHOD, same_class_donor.METHOD.config_type())
     own = Exclusion(np.arange(60), np.arange(60))
     pool = setting_of(TRAIN).pool
     for _, probabilities in ExcludingChannel(fitted.channel, own).blocks(pool.features):
@@ -133,11 +133,9 @@ def test_without_a_useful_attribute_there_is_no_class_to_keep(method: object) ->
 
 
 def test_another_pool_is_refused() -> None:
-    fitted = _fit(same_class_donor.METHOD, same_class_donor.SameClassDonorConfig())
+    fitted = _fit(same_class_donor.METHOD, same_class_donor.METHOD.config_type())
     with pytest.raises(MethodError, match="the model's 60 donors, found 59"):
-        same_class_donor.METHOD.from_state_dict(
-            fitted.state_dict(), setting_of(TRAIN, 59), same_class_donor.SameClassDonorConfig()
-        )
+        same_class_donor.METHOD.from_state_dict(fitted.state_dict(), setting_of(TRAIN, 59), same_class_donor.METHOD.config_type())
 
 
 def test_epsilon_must_be_positive() -> None:

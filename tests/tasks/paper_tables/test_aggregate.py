@@ -7,12 +7,10 @@ import pytest
 
 from pass_core.attacks.network import NetworkConfig
 from tasks.paper_tables.aggregate import FilledTable, fill, seed_nags, summarise
-from tasks.paper_tables.cells import CellResult, FeatureSet
+from tasks.paper_tables.cells import CellResult, FeatureSet, Roles, Store
 from tasks.paper_tables.definition import Row, Table, load_table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import make_plan
-from tasks.paper_tables.settings import Roles
-from tasks.paper_tables.store import Store
 from tests.tasks.paper_tables.tiny import write_table
 
 GUESS, UNPROTECTED = 0.5, 0.9
@@ -78,8 +76,8 @@ def test_row_holds_mean_deviation_accuracy_and_difference(tmp_path: Path) -> Non
     # Per seed: 1 − (0.25 + 0)/2 = 0.875, and 0.5 − (0.75 + 0.5)/2 = −0.125. It is not clipped.
     assert mnag.ours.value == pytest.approx(37.5)  # type: ignore[union-attr]
     assert mnag.ours.deviation == pytest.approx(70.711, abs=1e-3)  # type: ignore[union-attr]
-    assert (row.ours.private, row.ours.others) == pytest.approx((37.5, 75.0))  # type: ignore[union-attr]
-    assert (row.paper.private, row.paper.others) == pytest.approx((0.5, 98.1))  # type: ignore[union-attr]
+    assert row.ours == pytest.approx((0.375, 0.75))
+    assert row.paper == pytest.approx((0.005, 0.981))
 
 
 def test_attribute_that_originals_do_not_tell_has_no_nag(tmp_path: Path) -> None:
