@@ -20,6 +20,8 @@ import prefect
 from prefect import Flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.tasks import Task
 
@@ -161,4 +163,8 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
         address = f"http://{HOST}:{port}/api"
         started.wait_for(f"{address}/health")
         with temporary_settings({PREFECT_API_URL: address}):
-            yield address
+            try:
+                yield address
+            finally:  # what Prefect still has to send would fail once its server is gone, and be printed after our last line
+                EventsWorker.drain_all(timeout=5)
+                APILogWorker.drain_all(timeout=5)
