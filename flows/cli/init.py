@@ -3,8 +3,7 @@
 import contextlib
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -72,13 +71,14 @@ def init(
 
 def _open(source: str) -> "OpenLake":
     from tasks.lakes.open import find_filesystem, open_lake
+    from tasks.sections.lake import LakeColumns, TableFormat
 
     filesystem, folder = find_filesystem(source)
     delta = filesystem.get_file_info(f"{folder}/_delta_log").type.name == "Directory"
-    for kind in ("delta",) if delta else ("parquet", "csv"):
-        columns: Any = SimpleNamespace(format=kind, record_id="", person=None, block=None, split=None, columns=tuple)
+    kinds: tuple[TableFormat, ...] = ("delta",) if delta else ("parquet", "csv")
+    for kind in kinds:
         with contextlib.suppress(DataError):
-            return open_lake(source, columns)
+            return open_lake(source, LakeColumns(format=kind, record_id="?", payload=("?",)))  # its columns are not known yet
     raise DataError(f"{source}: expected a Parquet, Delta or CSV table, found none; check the path")
 
 
