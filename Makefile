@@ -10,7 +10,7 @@ export DO_NOT_TRACK := 1
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## protect and audit the embedded data set (a few minutes)
+demo: $(VENV)/.installed  ## protect and audit the embedded data set (about ten minutes)
 	@echo "== Protecting the embedded data set, then attacking the result =="
 	$(BIN)/pass-pipeline run --dataset synthetic_motion --method pass_substitution --method transport_substitution --root data/runs/demo
 

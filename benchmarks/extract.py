@@ -36,7 +36,7 @@ from tasks.running.layout import Layout
 from tasks.running.progress import silent
 from tasks.running.step import fixed_numerics, run_step
 from tasks.running.step_io import RunKey, StepIO
-from tasks.steps.extract import FeatureCache, extract_shards
+from tasks.steps.extract import FeatureCache, Outputs, extract_shards
 from tasks.steps.ingest import _table
 from tasks.storage.files import file_digest
 from tasks.storage.parquet import ShardWriter
@@ -124,7 +124,7 @@ def extraction(loaded: Loaded, kind: PayloadKind, payloads: list[bytes], folder:
         )
         payload = Payload(kind)
         cache = FeatureCache(folder / "cache", {"bench": kind}, loaded.feature_shape(payload))
-        extract_shards(loaded, payload, cache, THREADS, step)
+        extract_shards(Outputs(loaded, payload, cache, THREADS, step))
 
     return work
 
@@ -138,7 +138,7 @@ def measure_facenet(folder: Path, n: int) -> Race:
 
         real = folder / "random.safetensors"
         save_file(InceptionResnetV1(classify=False).state_dict(), real)
-    config = facenet.FaceNetConfig(weights=str(real), digest=file_digest(real))
+    config = facenet.FaceNetConfig(weights=str(real), digest=file_digest(real), layer="embedding")  # the whole network
     loaded = facenet.EXTRACTOR.load(config, CPU)
     payloads = images(n)
     step = config.batch_size

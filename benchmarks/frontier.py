@@ -1,7 +1,10 @@
 """Privacy against utility of several settings on one data set, over seeds.
 
-`measure` adds rows to a CSV, `show` makes table and plot:
+`unprotected` prints how accurately attacks of params.yaml, and a network with dropout, guess attributes from unprotected
+features of test records; with `--held-out`, of a fifth of the training records' people, by which features are chosen; with
+`--folds N`, of all people, one part after the other. `measure` adds rows to a CSV, `show` makes table and plot:
 
+python benchmarks/frontier.py unprotected celeba DIR [--held-out | --folds 5] [--attacks network]
 python benchmarks/frontier.py measure audiomnist DIR results.csv --donors 2048 --seeds 7 8 9 --settings paper improved transport
 python benchmarks/frontier.py show results.csv [--plot frontier.svg]
 
@@ -23,27 +26,31 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import NetworkAdversary, NetworkConfig
 from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion
-from pass_core.data import Attribute, IntArray, Records, with_role
+from pass_core.data import Attribute, FloatArray, IntArray, Records, with_role
 from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods.base import ReleaseContext
-from pass_core.methods.transport.solver import TransportConfig
+from pass_core.methods.transport.channel import TransportConfig
 from pass_core.randomness import stream
 from pass_core.statistics.nag import hits_of, majority_class, mean_nag, nag
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
 from tasks.config import load_config
+from tasks.datasets.base import split_of
 from tasks.paper_tables.measure import learn_control, learn_probe
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 FOLDS = 5
+UNPROTECTED = ("majority", "logistic_regression", "network", "large_network")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,66 @@ class Case:
     context: ReleaseContext
     pool_rows: IntArray
     train_persons: IntArray
+
+
+def unprotected(arguments: argparse.Namespace) -> None:
+    """A Markdown table of accuracies in per cent, an attack in each column."""
+    torch.set_num_threads(arguments.threads)
+    config, folder = load_config(Path("params.yaml")), Layout(arguments.root).artefact("features", RunKey(arguments.dataset))
+    info = TableInfo.load(folder)
+    attributes = config.dataset[arguments.dataset].attributes(info.classes)
+    table = read_features(folder, attributes)
+    parts = list(_parts(table, arguments))
+    attacks = [attack for attack in config.audit.named_attacks() if attack.name in arguments.attacks]
+    print(f"features {info.feature_shape}, extraction {info.extraction[:12]}; learnt from + scored: ", end="")
+    print(", ".join(f"{len(learnt)} + {len(scored)}" for learnt, scored in parts), end="\n\n")
+    print(f"| | {' | '.join([*(attack.name for attack in attacks), 'dropout'])} |\n|---{'|---' * (len(attacks) + 1)}|")
+    guessed = [_dropout_network(learnt, attributes, scored.features) for learnt, scored in parts]
+    for a in attributes:
+        hits: dict[str, list[float]] = {}
+        for (learnt, scored), guesses in zip(parts, guessed, strict=True):
+            task = AttackTask(
+                released_train=lambda _, x=learnt.features: x, train_labels=learnt.labels[a.name], n_classes=a.n_classes
+            )
+            for attack in attacks:
+                rng = stream(config.seed, "unprotected", attack.name, a.name)
+                found = attack.attack.learn(task, attack.config, rng, lambda _: None).probabilities(scored.features)
+                hits.setdefault(attack.name, []).extend(hits_of(found, scored.labels[a.name]).tolist())
+            hits.setdefault("dropout", []).extend((guesses[a.name] == scored.labels[a.name]).tolist())
+        print(f"| {a.name} | {' | '.join(f'{100 * np.mean(values):.1f}' for values in hits.values())} |", flush=True)
+
+
+def _parts(table: FeatureTable, arguments: argparse.Namespace) -> Iterator[tuple[Records, Records]]:
+    """Records to learn from and to score: those of the data set's split, a part of its training people, or folds of people."""
+    train, test = table.rows("train"), table.rows("test")
+    if arguments.folds:
+        fold = np.array([stream(0, "folds", person).integers(arguments.folds) for person in table.persons])
+        for k in range(arguments.folds):
+            yield table.subset(np.flatnonzero(fold != k)), table.subset(np.flatnonzero(fold == k))
+        return
+    if arguments.held_out:
+        unseen = np.array([split_of(1, table.persons[row]) == "test" for row in train])
+        train, test = train[~unseen], train[unseen]
+    yield table.subset(train), table.subset(test)
+
+
+def _dropout_network(learnt: Records, attributes: tuple[Attribute, ...], scored: FloatArray) -> dict[str, IntArray]:
+    """The classes that one regularised network for all attributes guesses: a hidden layer of 512, dropout, 20 epochs."""
+    features, widths = torch.from_numpy(learnt.features).flatten(1), [a.n_classes for a in attributes]
+    labels = [torch.from_numpy(learnt.labels[a.name]) for a in attributes]
+    torch.manual_seed(0)
+    layers = nn.Linear(features.shape[1], 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, sum(widths))
+    network = nn.Sequential(nn.Dropout(0.2), *layers)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.001, weight_decay=0.0001)
+    for _ in range(20):
+        for rows in torch.randperm(len(features)).split(256):
+            optimiser.zero_grad()
+            scores = network(features[rows]).split(widths, dim=1)
+            torch.stack([nn.functional.cross_entropy(s, y[rows]) for s, y in zip(scores, labels, strict=True)]).sum().backward()
+            optimiser.step()
+    with torch.inference_mode():
+        scores = network.eval()(torch.from_numpy(scored).flatten(1)).split(widths, dim=1)
+    return {a.name: s.argmax(dim=1).numpy() for a, s in zip(attributes, scores, strict=True)}
 
 
 def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any, Any, TrainConfig]]:
@@ -289,6 +356,14 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
+    guessing = commands.add_parser("unprotected")
+    guessing.add_argument("dataset")
+    guessing.add_argument("root", type=Path)
+    guessing.add_argument("--held-out", action="store_true")
+    guessing.add_argument("--folds", type=int, default=0)
+    guessing.add_argument("--attacks", nargs="*", default=UNPROTECTED)
+    guessing.add_argument("--threads", type=int, default=2)
+    guessing.set_defaults(run=unprotected)
     measuring = commands.add_parser("measure")
     measuring.add_argument("dataset")
     measuring.add_argument("root", type=Path)

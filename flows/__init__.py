@@ -3,6 +3,8 @@
 import os
 from typing import Literal
 
+import tasks.passive_waiting  # noqa: F401 - before anything that imports torch
+
 EngineName = Literal["dvc", "in-process"]
 
 # Prefect reads its environment when it is imported, and whatever of ours imports it imports this package first:

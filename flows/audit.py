@@ -27,7 +27,7 @@ def audit(
     params: str = "params.yaml",
     settings: list[str] | None = None,
 ) -> str:
-    """Attacks a release, writes the report, and fails when the verdict is fail.
+    """Attacks a release, writes the report, and fails unless the verdict is pass.
 
     Args:
         dataset: the section of params.yaml whose release is attacked.
@@ -47,5 +47,5 @@ def audit(
         run(find_step(name), key)
     document = read_json(publish_audit(engine, key).parent / "audit.json")
     if document["verdict"] != "pass":
-        raise AuditFailed(f"{key}: the audit's verdict is fail: {'; '.join(document['reasons'])}")
+        raise AuditFailed(f"{key}: the audit's verdict is {document['verdict']}: {'; '.join(document['reasons'])}")
     return str(document["verdict"])

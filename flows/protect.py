@@ -30,7 +30,7 @@ def protect(options: ProtectOptions) -> dict[str, int]:
     Args:
         options: the lake, the target, the data set's section of params.yaml, and how to run.
     """
-    secret = _secret(options.key_block) if options.key_block else None
+    secret = secret_of(options.key_block) if options.key_block else None
     hooks = Hooks(progress=shown_progress.get(), call=_as_task, published=_show, secret=secret)
     return execute(options, hooks).counts()
 
@@ -39,7 +39,8 @@ def _as_task(name: str, title: str, body: Callable[[], Any]) -> Any:
     return run_task(name, title, body, POLICIES[name])
 
 
-def _secret(block: str) -> str:
+def secret_of(block: str) -> str:
+    """The draw key in a Secret block of Prefect's server."""
     try:
         found: Any = Secret.load(block)
         return str(found.get())

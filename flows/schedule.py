@@ -14,7 +14,7 @@ from flows.prefect_setup import prefect_server
 from flows.protect import protect
 from pass_core.errors import ConfigError
 from tasks.production.options import ProtectOptions
-from tasks.sections.production import ScheduleConfig
+from tasks.sections.running import ScheduleConfig
 
 NIGHTLY, WEEKLY = "nightly", "weekly"
 # A run that would start while the last one is running is cancelled, not queued: the running one sees the same lake.

@@ -23,15 +23,25 @@ def audit_rows(audit: Path) -> list[dict[str, str]]:
     ]
 
 
+def headline(audit: Audit) -> str:
+    """Verdict, privacy and utility in a line."""
+    utility = audit.utility or "not tested"
+    return f"{audit.verdict.upper()}, privacy {audit.privacy}, utility {utility}, mNAG {with_interval(audit.mnag)}"
+
+
 def audit_markdown(audit: Path, report: Path) -> str:
     """The audit as Markdown: verdict, reasons, attributes, linkage, and where the report is."""
     document = read_audit(audit)
-    met = sum(check.passed for check in document.checks)
+    met, broken = (sum(getattr(check, name) for check in document.checks) for name in ("passed", "failed"))
+    undecided = len(document.checks) - met - broken
     lines = [
         f"# {document.dataset} / {document.method}: {document.verdict.upper()}",
-        f"mNAG {with_interval(document.mnag)}; {met} of {len(document.checks)} checks met",
+        f"Privacy: **{document.privacy}**. Utility: **{document.utility or 'not tested'}**. mNAG {with_interval(document.mnag)}.",
+        f"{len(document.checks)} checks: {met} met, {broken} broken, {undecided} cannot be decided.",
         "",
     ]
+    if document.recipient is not None:
+        lines += [document.recipient.words(), ""]
     if document.basis == "unlabelled":
         lines += ["**Private attributes were not attacked on these data: they carry no labels.**", ""]
     if document.stamp:

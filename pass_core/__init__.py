@@ -1,7 +1,7 @@
 """The mathematics of PASS: channels over a donor pool, their training, attacks on what they release, and a Python API.
 
-Pure: arrays in, arrays out. No environment, no logging, no global random state; progress goes to callbacks. One module reads
-and writes files (`pass_core.model_files`). `Protector`, `audit` and `AuditResult` are imported when they are first used.
+Pure: arrays in, arrays out. No environment, no logging, no global random state; progress goes to callbacks. One folder reads
+and writes files (`pass_core.storage`). `Protector`, `audit` and `AuditResult` are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

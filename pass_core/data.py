@@ -1,5 +1,6 @@
 """Small frozen containers for records and their attributes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -60,9 +61,7 @@ def with_role(attributes: tuple[Attribute, ...], role: Role) -> tuple[Attribute,
 
 def one_hot(labels: IntArray, n_classes: int) -> DoubleArray:
     """Indicator matrix (n, n_classes) of integer labels."""
-    matrix: DoubleArray = np.zeros((len(labels), n_classes))
-    matrix[np.arange(len(labels)), labels] = 1.0
-    return matrix
+    return np.asarray(labels[:, None] == np.arange(n_classes), dtype=np.float64)
 
 
 def combinations(labels: Sequence[IntArray]) -> IntArray:
@@ -73,7 +72,5 @@ def combinations(labels: Sequence[IntArray]) -> IntArray:
 
 def shown_classes(classes: tuple[str, ...], labels: IntArray, persons: Sequence[str]) -> tuple[str, ...]:
     """Names of classes for people; a class of a single person would name that person, and gets a number."""
-    members: dict[int, set[str]] = {}
-    for label, person in zip(labels.tolist(), persons, strict=True):
-        members.setdefault(label, set()).add(person)
-    return tuple(name if len(members.get(k, ())) > 1 else f"class {k + 1}" for k, name in enumerate(classes))
+    owners = Counter(label for label, _ in set(zip(labels.tolist(), persons, strict=True)))
+    return tuple(name if owners[k] > 1 else f"class {k + 1}" for k, name in enumerate(classes))

@@ -18,5 +18,7 @@ def resolve_device(device: Device) -> "torch.device":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available[device]:
-        raise ConfigError(f"compute.device: {device} is not available here; use auto or cpu")
+        raise ConfigError(
+            f"compute.device: expected a device of this machine, but {device} is not available here; use auto or cpu"
+        )
     return torch.device(device)

@@ -1,19 +1,5 @@
 """Everything the project raises on purpose.
 
-PassError
-├── ConfigError          a parameter is unknown, of the wrong type or out of range
-├── DataError            a file or table is not what it should be
-│   ├── SchemaMismatch       columns or types differ
-│   ├── ValidationFailed     a data expectation does not hold
-│   └── ChecksumMismatch     bytes differ from what was recorded
-├── MethodError          an obfuscation method cannot work on this input
-├── AuditError           an audit cannot be computed
-│   └── AuditFailed          an audit did not pass, and so nothing was published
-├── TransientError       something outside failed: trying again may help
-│   ├── StorageError         a disk is full, read-only or busy
-│   └── TrackingError        the MLflow store cannot be used
-└── StageFailed          a pipeline stage ended with an error
-
 A message says what was expected, what was found and what to do, and never holds a value of a record.
 Each class has the exit code with which `pass-pipeline` and `python -m tasks` end: 2 error, 3 failed audit, 75 try again.
 """

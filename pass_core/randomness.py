@@ -9,17 +9,15 @@ if TYPE_CHECKING:
     import torch
 
 
-def _label_digest(seed: int, labels: tuple[str, ...]) -> bytes:
-    digest = hashlib.blake2b(digest_size=32, person=b"pass-stream")
-    for part in (str(seed), *labels):
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)  # length prefix: ("ab","c") is not ("a","bc")
-    return digest.digest()
+def framed(*parts: str) -> bytes:
+    """The parts with their lengths, so that different tuples never give the same bytes: ("ab", "c") is not ("a", "bc")."""
+    return b"".join(len(encoded).to_bytes(8, "big") + encoded for encoded in map(str.encode, parts))
 
 
 def stream(seed: int, *labels: str) -> np.random.Generator:
     """A generator that depends on nothing but the seed and the labels."""
-    return np.random.default_rng(np.frombuffer(_label_digest(seed, labels), dtype=np.uint32))
+    digest = hashlib.blake2b(framed(str(seed), *labels), digest_size=32, person=b"pass-stream").digest()
+    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
 
 
 def torch_generator(rng: np.random.Generator) -> "torch.Generator":

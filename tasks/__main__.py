@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import tasks.passive_waiting  # noqa: F401 - before anything that imports torch
 from pass_core.errors import ConfigError, PassError
 from tasks.config import load_config, parse_overrides
 from tasks.registry import STEPS, find_step, is_generated

@@ -22,14 +22,14 @@ import pass_core.methods
 import tasks.datasets
 import tasks.extractors
 from pass_core import discovery
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.thresholds import Thresholds
 from pass_core.channel.pool import PoolConfig
 from pass_core.errors import ConfigError
 from tasks.config_types import entry_value, value_of
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
-from tasks.sections.production import ProtectConfig, ScheduleConfig
-from tasks.sections.running import ComputeConfig, TrackingConfig
+from tasks.sections.running import ComputeConfig, ProtectConfig, ScheduleConfig, TrackingConfig
 
 if TYPE_CHECKING:
     from pass_core.training.loop import TrainConfig
@@ -57,6 +57,7 @@ class Config:
     train: "TrainConfig"  # how long and how fast protectors learn, and from which records
     method: Mapping[str, Any] = field(default_factory=dict)  # method -> settings that differ from its defaults
     release: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # data set -> useful attributes to release, too
+    attacker: Recipient = field(default_factory=Recipient)
     audit: AuditConfig
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     protect: ProtectConfig = field(default_factory=ProtectConfig)

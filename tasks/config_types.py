@@ -1,21 +1,23 @@
-"""Settings of methods, attacks, extractors and data sets, read from their source files without importing torch.
+"""Settings of methods, attacks, extractors and data sets, without importing torch.
 
-The preflight and `pass-pipeline config` must answer at once, and torch and scikit-learn take seconds to import. So only the
-statements that a value needs are run. A class read this way has the same fields and checks as the imported one but is another
-object: use it to check and to explain settings, never to run a step.
+The preflight and `pass-pipeline config` must answer at once, and torch and scikit-learn take seconds to import. So a module of
+ours is imported with stubs in place of other libraries, and forgotten at once. A class read this way has the same fields and
+checks as the imported one but is another object: use it to check and to explain settings, never to run a step.
 """
 
 import ast
 import contextlib
 import dataclasses
-import functools
 import importlib
 import importlib.util
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from abc import ABCMeta
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -25,6 +27,7 @@ from pass_core.auditing.thresholds import Limit
 from pass_core.errors import ConfigError
 
 FIRST_PARTY = ("pass_core", "tasks")
+REAL = {*FIRST_PARTY, *sys.stdlib_module_names, "numpy"}  # never replaced by a stub
 REQUIRED = "required"
 
 
@@ -39,33 +42,28 @@ class Setting:
 
 
 def entry_value(package: ModuleType, name: str, attribute: str, *, imported: bool = False) -> Any:
-    """A class attribute of an entry, such as `config_type` or `summary` of a method; `imported`: of the real module.
+    """An attribute of an entry, such as `config_type` or `summary` of a method; raises as `entry_of` does."""
+    return getattr(entry_of(package, name, imported=imported), attribute)
+
+
+def entry_of(package: ModuleType, name: str, *, imported: bool = False) -> Any:
+    """The entry of that name, such as a method; `imported`: of the real module.
 
     Raises:
         ConfigError: the package has no entry of that name.
     """
-    module, variable = f"{package.__name__}.{name}", _variable(package)
-    if name in discovery.available(package) and not imported and module not in sys.modules:
-        with contextlib.suppress(LookupError, AttributeError):  # written in a way that only Python itself understands
-            return _source(module).entry_value(variable, attribute)
-    return getattr(getattr(discovery.load(package, name), variable), attribute)
-
-
-def declares(package: ModuleType, name: str, method: str) -> bool:
-    """Whether the class of an entry has a method, such as `generate` of a data set."""
-    try:
-        return bool(_source(f"{package.__name__}.{name}").entry_value(_variable(package), method))
-    except (LookupError, AttributeError):
-        return False
+    if name not in discovery.available(package):
+        discovery.load(package, name)  # raises
+    variable = package.__name__.rsplit(".", 1)[-1].removesuffix("s").upper()  # methods -> METHOD
+    return value_of(f"{package.__name__}.{name}", variable, imported=imported)
 
 
 def value_of(module: str, name: str, *, imported: bool = False) -> Any:
     """A module's value, from the module itself where it is imported already or must be."""
-    if imported:
-        return getattr(importlib.import_module(module), name)
-    if hasattr(sys.modules.get(module), name):
-        return getattr(sys.modules[module], name)
-    return _source(module)[name]
+    if not imported and module not in sys.modules:
+        with contextlib.suppress(Exception), _stubs():  # code that needs a library when it is imported gets it below
+            return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(module), name)
 
 
 def settings_of(config_type: type[Any]) -> list[Setting]:
@@ -73,7 +71,7 @@ def settings_of(config_type: type[Any]) -> list[Setting]:
     meanings: dict[str, str] = {}
     for parent in reversed(config_type.__mro__):
         if dataclasses.is_dataclass(parent):
-            meanings |= _source(parent.__module__).comments(parent.__name__)
+            meanings |= _comments(parent)
     defaults: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
@@ -120,107 +118,64 @@ def type_text(kind: Any) -> str:
     return names.get(kind, "section")
 
 
-def _variable(package: ModuleType) -> str:
-    return package.__name__.rsplit(".", 1)[-1].removesuffix("s").upper()  # methods -> METHOD
+def _comments(config_type: type[Any]) -> dict[str, str]:
+    """Field -> the comment at its end, or above it."""
+    spec = importlib.util.find_spec(config_type.__module__)
+    text = Path(str(spec and spec.origin)).read_text()
+    lines, found = text.splitlines(), dict[str, str]()
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == config_type.__name__]
+    for field in classes[0].body if classes else ():
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            end = lines[(field.end_lineno or 1) - 1].encode()[field.end_col_offset or 0 :].decode()
+            above = lines[field.lineno - 2].strip()
+            comment = end.partition("#")[2] or (above[1:] if above.startswith("#") else "")
+            found |= {field.target.id: comment.strip()} if comment else {}
+    return found
 
 
-@functools.cache
-def _source(module: str) -> "_Source":
-    return _Source(module)
+class _Anything(ABCMeta):
+    """Whatever a stub is asked for: a base class, a type, a constant, a decorator."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything(name, (), {"__call__": lambda _, body=None, *__, **___: body})
+
+    def __getitem__(cls, _: Any) -> Any:
+        return cls
 
 
-class _Source(dict[str, Any]):
-    """The top level of a module as the namespace of its code: a name's statement is run when something looks the name up."""
+class _Stubs(MetaPathFinder, Loader):
+    """Finds an empty module for every library that was not imported before."""
 
-    def __init__(self, module: str) -> None:
-        spec = importlib.util.find_spec(module)
-        if spec is None or spec.origin is None:
-            raise LookupError(module)
-        super().__init__(__name__=module)
-        self._text = Path(spec.origin).read_text()
-        self._nodes = {name: node for node in ast.parse(self._text).body for name in _defined(node)}
+    def __init__(self) -> None:
+        self.read: dict[str, ModuleType] = {}  # modules of ours and stubs; other code never sees them
+        self.before: dict[str, ModuleType] = {}
 
-    def __missing__(self, name: str) -> Any:
-        node = self._nodes[name]
-        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in FIRST_PARTY:
-            self[name] = _imported(node, name)
-        else:
-            for part in _class_level(node):  # a class's body does not look names up in the namespace's own way, a function's does
-                if isinstance(part, ast.Name) and part.id in self._nodes:
-                    self.setdefault(part.id, self[part.id])
-            exec(compile(ast.Module([_plain(node)], []), "<settings>", "exec"), self)  # noqa: S102 (our own source)
-        return self[name]
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        del path, target
+        top = fullname.partition(".")[0]
+        return None if top in REAL or top in self.before else ModuleSpec(fullname, self, is_package=True)
 
-    def entry_value(self, variable: str, attribute: str) -> Any:
-        """An attribute of `variable = Class(...)`: the keyword of that name, or the class's own; True for a method."""
-        made: Any = self._nodes[variable]
-        given = next((keyword.value for keyword in made.value.keywords if keyword.arg == attribute), None)
-        return self._evaluate(given) if given else self.attribute(made.value.func.id, attribute)
-
-    def comments(self, name: str) -> dict[str, str]:
-        """Field -> the comment at its end, or above it."""
-        lines, found = self._text.splitlines(), dict[str, str]()
-        for field in getattr(self._nodes.get(name), "body", []):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                end = lines[(field.end_lineno or 1) - 1].encode()[field.end_col_offset or 0 :].decode()
-                above = lines[field.lineno - 2].strip()
-                comment = end.partition("#")[2] or (above[1:] if above.startswith("#") else "")
-                found |= {field.target.id: comment.strip()} if comment else {}
-        return found
-
-    def attribute(self, name: str, attribute: str) -> Any:
-        """A class attribute, its own or inherited; True for a method."""
-        node: Any = self._nodes[name]
-        if isinstance(node, ast.ImportFrom):
-            return _source(str(node.module)).attribute(_original(node, name), attribute)
-        for member in node.body:
-            if isinstance(member, ast.FunctionDef) and member.name == attribute:
-                return True
-            if isinstance(member, (ast.Assign, ast.AnnAssign)) and attribute in _defined(member) and member.value:
-                return self._evaluate(member.value)
-        for base in node.bases:
-            parent: Any = base.value if isinstance(base, ast.Subscript) else base
-            with contextlib.suppress(LookupError, AttributeError):
-                return self.attribute(parent.id, attribute)
-        raise LookupError(attribute)
-
-    def _evaluate(self, expression: ast.expr) -> Any:
-        return eval(compile(ast.Expression(expression), "<settings>", "eval"), self)  # noqa: S307 (our own source)
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__getattr__"] = _Anything("anything", (), {}).__getattr__
 
 
-def _defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [alias.asname or alias.name.split(".")[0] for alias in node.names]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+_finder = _Stubs()
 
 
-def _class_level(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a class that run when it is defined."""
-    for part in ast.iter_child_nodes(node) if isinstance(node, ast.ClassDef) else ():
-        if not isinstance(part, ast.FunctionDef):
-            yield from ast.walk(part)
-
-
-def _plain(node: ast.stmt) -> ast.stmt:
-    """Functions without annotations, which would pull in whatever types they name."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.FunctionDef):
-            part.returns = None
-        elif isinstance(part, ast.arg):
-            part.annotation = None
-    return node
-
-
-def _original(node: ast.ImportFrom, name: str) -> str:
-    return next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
-
-
-def _imported(node: ast.ImportFrom, name: str) -> Any:
-    module, original = str(node.module), _original(node, name)
+@contextlib.contextmanager
+def _stubs() -> Iterator[None]:
+    _finder.before = dict(sys.modules)
+    sys.modules.update({name: module for name, module in _finder.read.items() if name not in sys.modules})
+    sys.meta_path.insert(0, _finder)
     try:
-        return value_of(module, original)
-    except LookupError:
-        return importlib.import_module(f"{module}.{original}")
+        yield
+    finally:
+        sys.meta_path.remove(_finder)
+        for name in sys.modules.keys() - _finder.before.keys():
+            if name.startswith(FIRST_PARTY) or sys.modules[name].__loader__ is _finder:
+                _finder.read[name] = sys.modules.pop(name)
+                parent, _, last = name.rpartition(".")
+                if parent in sys.modules:
+                    vars(sys.modules[parent]).pop(last, None)  # `from parent import last` would find it there

@@ -15,7 +15,7 @@ import tasks.extractors
 from pass_core import discovery
 from pass_core.errors import ConfigError, PassError
 from tasks.config import Config, nearest, override, parse, parse_overrides, read_params
-from tasks.config_types import declares, entry_value
+from tasks.config_types import entry_of, entry_value
 from tasks.production.draw_key import find_key
 from tasks.production.options import ProtectOptions
 from tasks.running.layout import Layout, layout_at
@@ -116,7 +116,7 @@ def _check_data(path: str, section: Any, raw: Path, donors: int | None) -> Itera
     name = path.removeprefix("dataset.")
     if hasattr(section, "record_id"):
         yield from _check_lake(path, section, section.source if "://" in section.source else str(raw / section.source), donors)
-    elif not raw.is_dir() and not declares(tasks.datasets, section.reader or name, "generate"):
+    elif not raw.is_dir() and not hasattr(entry_of(tasks.datasets, section.reader or name), "generate"):
         yield f"{path}: expected the published files in {raw}, found no folder; set PASS_RAW_DATA to the folder that holds {name}"
 
 

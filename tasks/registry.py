@@ -33,10 +33,13 @@ _TABLE = (
     ),
     Step(
         name="train", per_method=True, inputs=("features", "pool"), outputs=("model", "trained_on", "curves"),
-        sections=("seed", "compute", "dataset.{dataset}", "train", "method.{method}", "pool.forbid"),
+        sections=(
+            "seed", "compute", "dataset.{dataset}", "train", "method.{method}", "release", "attacker", "pool.forbid",
+        ),
         run=lambda c, io: train.train(train.Fitting(
             io=io, dataset=c.dataset[io.key.dataset], training=c.train, config=c.method[str(io.key.method)],
-            forbid=c.pool.forbid, device=c.compute.device, processes=c.compute.processes,
+            forbid=c.pool.forbid, knows=c.attacker.knows, released=c.release.get(io.key.dataset, ()),
+            device=c.compute.device, processes=c.compute.processes,
         )),
     ),
     Step(
@@ -49,8 +52,11 @@ _TABLE = (
     Step(
         name="audit", per_method=True, inputs=("features", "pool", "model", "trained_on", "protected", "linkage"),
         outputs=("audit", "metrics", "nag_table", "bundle_table"),
-        sections=("seed", "compute", "dataset.{dataset}", "audit", "pool.forbid"),
-        run=lambda c, io: audit.audit(c.dataset[io.key.dataset], c.audit, c.pool.forbid, c.compute.device, io),
+        sections=("seed", "compute", "dataset.{dataset}", "attacker", "audit", "pool.forbid", "pool.only"),
+        run=lambda c, io: audit.audit(audit.Auditing(
+            io=io, dataset=c.dataset[io.key.dataset], attacker=c.attacker, config=c.audit, pool=c.pool,
+            device=c.compute.device,
+        )),
     ),
     Step(
         name="report", per_method=True, inputs=("audit", "curves", "model"), outputs=("report",), sections=(),

@@ -1,10 +1,10 @@
-"""The commands about audits: audit release, pair and unlabelled; report; compare. A failed check ends with exit code 3."""
+"""The commands about audits: audit release, pair and unlabelled; report; compare. Without a pass they end with exit code 3."""
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,6 +13,9 @@ from rich.table import Table
 from flows.cli.console import out, show
 from flows.cli.options import ONE_RELEASE, PARAMS, RUN, Params, Quiet, Settings, read_config, run_steps, taking
 from pass_core.errors import EXIT_FAILED_AUDIT, ConfigError, DataError
+
+if TYPE_CHECKING:
+    from pass_core.auditing.findings import Check
 
 NEVER = "never"
 # What to try when a check fails, and with which method: any, one by name, or (not) transport. docs/methods.md has the reasons.
@@ -40,6 +43,9 @@ ADVICE = {
         ("not transport", "--set train.epochs=10: fits the training records less closely"),
     ),
     "reidentified_at_most": (("any", "--set pool.forbid=same_person: no record is released as one of the same person"),),
+    "copied_at_most": (("any", "--set pool.forbid=self: no record is released as itself"),),
+    "singled_out_at_most": (("any", "--set pool.forbid=same_person: no record is released as one of the same person"),),
+    "linked_auc_at_most": (("any", "--set pool.forbid=same_person: no record is released as one of the same person"),),
     "replayed_seeds_at_most": (("any", "release with a secret draw key: pass-pipeline lake key new FILE, then lake protect"),),
 }
 
@@ -47,6 +53,7 @@ audit_app = typer.Typer(no_args_is_help=True, help="Attack a release and judge i
 FailOn = Annotated[
     str | None, typer.Option("--fail-on", help="End with code 3 for these checks only: NAME,NAME or never. Default: any.")
 ]
+Annex = Literal["dpia"]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for audit.json and report.html. Default: NAME-audit.")]
 
 
@@ -101,7 +108,9 @@ def pair(
     )
     config = read_config(params, settings)
     with reporter(quiet) as progress, fixed_numerics(config.compute.threads):
-        document = audit_pair(original, protected, columns, config=config.audit, seed=config.seed, progress=progress)
+        document = audit_pair(
+            original, protected, columns, config=config.audit, recipient=config.attacker, seed=config.seed, progress=progress
+        )
     _write(document, out_folder or Path(f"{protected[0].stem}-audit"), started, judged)
 
 
@@ -136,10 +145,15 @@ def unlabelled(
 
 @taking(ONE_RELEASE)
 def report(
-    root: Annotated[Path, typer.Option("--root", help="Folder of the run's artefacts.")] = Path("data"), **given: Any
+    root: Annotated[Path, typer.Option("--root", help="Folder of the run's artefacts.")] = Path("data"),
+    annex: Annotated[Annex | None, typer.Option("--annex", help="Also write an annex to an impact assessment: dpia.")] = None,
+    **given: Any,
 ) -> None:
     """Write the report of an audit and print its path."""
-    show(_publish(root, **given))
+    path = _publish(root, **given, annex=annex is not None)
+    show(path)
+    for written in sorted(path.parent.glob(f"annex-{annex}.*")) if annex else ():
+        show(written)
 
 
 def compare(
@@ -179,57 +193,64 @@ def judged_checks(fail_on: str | None) -> frozenset[str] | None:
 
 
 def show_audit(folder: Path, title: str, *, advise: bool = False) -> set[str]:
-    """Prints verdict, a row per attribute, the reasons of a failure and, if wanted, what to try next; the checks that failed."""
-    from flows.summary import audit_rows
-    from tasks.storage.files import read_json
+    """Prints verdict, attributes, reasons and, if wanted, what to try next; returns the checks that keep it from a pass."""
+    from flows.summary import audit_rows, headline
+    from pass_core.storage.audits import read_audit
 
-    document = read_json(folder / "audit.json")
-    mnag = document["mnag"]
-    table = Table(
-        title=f"{title}: {document['verdict'].upper()}, mNAG {mnag['value']:.1%} ({mnag['low']:.1%} to {mnag['high']:.1%})",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    audit = read_audit(folder / "audit.json")
+    table = Table(title=f"{title}: {headline(audit)}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     rows = audit_rows(folder / "audit.json")
     for name in rows[0] if rows else ():
         table.add_column(name, justify="left" if name in ("attribute", "role", "verdict") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
     show()
-    if document["basis"] == "unlabelled":
+    if audit.basis == "unlabelled":
         show("Private attributes were not attacked on these records, which carry no labels. The labelled audit found:")
+    if audit.recipient is not None:
+        show(audit.recipient.words())
     out.print(table)
-    for reason in document["reasons"]:
+    for reason in audit.reasons:
         show(f"  {reason}")
-    if any(row["exact"] for row in document["attributes"]):
+    if any(row.exact for row in audit.attributes):
         show("exact: NAG of the best possible attacker: rule learnt on train … plug-in on test (biased upwards)")
-    for line in next_steps(document) if advise else ():
+    for line in next_steps(audit.dataset, audit.method, audit.checks) if advise else ():
         show(line)
-    return {check["name"] for check in document["checks"] if not check["passed"]}
+    return {check.name for check in audit.checks if _stops(check)}
 
 
-def next_steps(document: Mapping[str, Any]) -> list[str]:
-    """Lines about what to try after a failed audit: settings that help against the checks that failed."""
+def _stops(check: "Check") -> bool:
+    """Whether a check keeps an audit from its pass: it is broken, or a pass needs it and it cannot be decided."""
+    return check.failed or (check.required and not check.passed)
+
+
+def next_steps(dataset: str, method: str, checks: "Sequence[Check]") -> list[str]:
+    """Lines about what to try after an audit that did not pass: settings that help against the checks that stopped it."""
     from pass_core.auditing.thresholds import Thresholds
 
-    failed = dict.fromkeys(check["name"] for check in document["checks"] if not check["passed"])
-    applies = {"any", document["method"]} | (set() if document["method"] == "transport_substitution" else {"not transport"})
-    lines = ["", "What to try next, as options of pass-pipeline run (docs/methods.md, docs/audit.md):"] if failed else []
+    stopped = {name: [c for c in checks if c.name == name] for name in dict.fromkeys(c.name for c in checks if _stops(c))}
+    applies = {"any", method} | (set() if method == "transport_substitution" else {"not transport"})
+    lines = ["", "What to try next, as options of pass-pipeline run (docs/methods.md, docs/audit.md):"] if stopped else []
     limits = {field.name for field in dataclasses.fields(Thresholds)}
-    for name in failed:
+    for name, found in stopped.items():
         where = f"pass-pipeline config explain audit.thresholds.{name}" if name in limits else "the report"
-        advice = [line for method, line in ADVICE.get(name, (("any", f"{where} describes this check"),)) if method in applies]
-        lines += [f"  {name} failed:", *[f"    {line.format(dataset=document['dataset'])}" for line in advice]]
+        advice = [line for kind, line in ADVICE.get(name, (("any", f"{where} describes this check"),)) if kind in applies]
+        if not any(check.failed for check in found):
+            lines.append(f"  {name} cannot be decided on these records:")
+            needed = max((check.needed or 0 for check in found), default=0)
+            lines.append(f"    audit more records or persons{f': about {needed}' if needed else ''}, or lower the leak:")
+        else:
+            lines.append(f"  {name} failed:")
+        lines += [f"    {line.format(dataset=dataset)}" for line in advice]
     return lines
 
 
-def _publish(root: Path, dataset: str, method: str) -> Path:
+def _publish(root: Path, dataset: str, method: str, *, annex: bool = False) -> Path:
     from flows.engines import layout_of
     from tasks.reports.publish import publish_report
     from tasks.running.step_io import RunKey
 
-    return publish_report(layout_of(root, dataset), RunKey(dataset, method))
+    return publish_report(layout_of(root, dataset), RunKey(dataset, method), annex=annex)
 
 
 def _write(document: dict[str, Any], folder: Path, started: float, judged: frozenset[str] | None) -> None:
@@ -240,7 +261,7 @@ def _write(document: dict[str, Any], folder: Path, started: float, judged: froze
 
 
 def _finish(report_path: Path, title: str, judged: frozenset[str] | None, *, advise: bool = False) -> None:
-    """Prints the audit beside a report, and ends with code 3 when a check failed that counts."""
+    """Prints the audit beside a report, and ends with code 3 when a check that counts is broken, or needed and undecided."""
     failed = show_audit(report_path.parent, title, advise=advise)
     show(f"Report: {report_path}")
     if failed if judged is None else failed & judged:

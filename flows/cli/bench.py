@@ -1,6 +1,5 @@
 """pass-pipeline bench: the tables of the paper on the data at hand."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +8,7 @@ import typer
 from flows.cli.console import out, show
 from flows.cli.options import PARAMS, Params, Quiet, Settings, read_config
 from pass_core.errors import StageFailed
+from tasks.running.cores import usable_cores
 
 if TYPE_CHECKING:
     from tasks.paper_tables.plan import Plan
@@ -21,7 +21,7 @@ def bench(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer epochs and one seed: an hour on two cores.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, counted from params.yaml's.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = os.cpu_count() or 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = usable_cores(),
     root: Annotated[Path, typer.Option(help="Folder of features and finished cells.")] = Path("data/bench"),
     output: Annotated[Path | None, typer.Option("--out", help="Folder of the tables. Default: tables/ below --root.")] = None,
     params: Params = PARAMS,
@@ -50,7 +50,7 @@ def bench(
         plans: list[Plan] = []
         for dataset in dict.fromkeys(table.the_setup().dataset for table in chosen.values()):
             group = {name: table for name, table in chosen.items() if table.the_setup().dataset == dataset}
-            named = {name for table in group.values() for row in table.rows for name in table.roles_of(row).names()}
+            named = {name for table in group.values() for row in table.rows for name in table.roles_of(row).roles()}
             features = prepare_features(dataset, tuple(sorted(named)), config, root=root, project=project, progress=progress)
             plans += [
                 make_plan(name, table, "quick" if quick else "full", features, first_seed=config.seed, seeds=seeds)

@@ -13,6 +13,7 @@ import typer
 from flows.cli.console import out, show, show_json
 from flows.cli.options import PARAMS, AsJson, Params, read_config
 from pass_core.errors import EXIT_ERROR, PassError
+from tasks.running.cores import usable_cores
 
 
 def doctor(params: Params = PARAMS, as_json: AsJson = False) -> None:
@@ -42,6 +43,7 @@ def examine(params: Path) -> list[dict[str, Any]]:
         "python": lambda: sys.version.split()[0],
         "packages": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES),
         "torch device": lambda: f"{resolve_device('auto')}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        "threads": _threads,
         "torchvision and torchaudio": lambda: ", ".join(f"{name} {state}" for name, state in repair().items()),
         "params.yaml": lambda: _parameters(params),
         "data root is writable": lambda: _writable(DvcEngine(project).root),
@@ -56,6 +58,11 @@ def examine(params: Path) -> list[dict[str, Any]]:
         except (PassError, OSError, importlib.metadata.PackageNotFoundError) as error:
             findings.append({"check": name, "ok": False, "found": str(error)})
     return findings
+
+
+def _threads() -> str:
+    waiting = os.environ["OMP_WAIT_POLICY"].lower()
+    return f"{usable_cores()} of {os.cpu_count()} cores may be used; threads that wait are {waiting} (OMP_WAIT_POLICY)"
 
 
 def _parameters(params: Path) -> str:

@@ -14,6 +14,7 @@ from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tasks.production.options import ProtectOptions
+    from tasks.production.plan import Plan
 
 lake_app = typer.Typer(no_args_is_help=True, help="Protect whole lakes: plan, publish, schedule, inspect, roll back.")
 key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or print its id.")
@@ -29,6 +30,7 @@ Models = Annotated[Path, typer.Option("--models", help="Folder of model, pool an
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
 State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
+KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Parallel partitions. Default: cores.", metavar="N")]
 Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
@@ -41,7 +43,7 @@ Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed d
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
     "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
-    "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None),
+    "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
 }  # fmt: skip
 RUNNING: Options = {
     "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
@@ -55,15 +57,13 @@ DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropM
 @taking(RANGE, PLACES, RUNNING, DECISIONS)
 def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, **given: Any) -> None:
     """Print which partitions would be protected, and why."""
-    from tasks.production.run import plan_of
-
-    found = plan_of(_options(source, target, dataset, given))
+    found = _plan(_options(source, target, dataset, given))
     if as_json:
-        work = {planned.partition.name: planned.reason for planned in found.work}
+        work = {planned.name: planned.reason for planned in found.work}
         typer.echo(json.dumps({"work": work, "unchanged": len(found.unchanged), "missing": list(found.missing)}))
         return
     for planned in found.work:
-        typer.echo(f"{planned.partition.name}: {planned.reason}")
+        typer.echo(f"{planned.name}: {planned.reason}")
     for name in found.missing:
         typer.echo(f"{name}: missing from the source")
     typer.echo(f"{len(found.work)} to do, {len(found.unchanged)} unchanged, {len(found.missing)} missing")
@@ -89,6 +89,18 @@ def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "
     plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     plain["settings"] = tuple(plain["settings"] or ())
     return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
+
+
+def _plan(options: "ProtectOptions") -> "Plan":
+    from tasks.production.run import Hooks, plan_of
+
+    if not options.key_block:
+        return plan_of(options)
+    from flows.prefect_setup import prefect_server
+    from flows.protect import secret_of
+
+    with prefect_server():
+        return plan_of(options, Hooks(secret=secret_of(options.key_block)))
 
 
 def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
@@ -122,7 +134,6 @@ def serve(
     **given: Any,
 ) -> None:
     """Protect a lake every night and audit every week, until Ctrl-C."""
-    from tasks.production.run import plan_of
     from tasks.running.progress import configure_logging
 
     configure_logging()
@@ -133,7 +144,7 @@ def serve(
     if not (schedule.source and schedule.target and schedule.dataset):
         raise ConfigError("serve: expected SOURCE, TARGET and --dataset, or the same in params.yaml's section `schedule`")
     options = _options(schedule.source, schedule.target, schedule.dataset, given)
-    found = plan_of(options)  # reports what is wrong now, and not at night
+    found = _plan(options)  # reports what is wrong now, and not at night
     typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
     typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
     from flows.schedule import run_schedule

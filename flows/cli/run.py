@@ -53,7 +53,7 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
     if not quiet:
         show(NEXT)
         show(f"\nDone in {time.monotonic() - started:.0f} s.")
-    if any(outcome.verdict == "fail" for outcome in outcomes):
+    if any(outcome.verdict != "pass" for outcome in outcomes):
         raise typer.Exit(EXIT_FAILED_AUDIT)
 
 

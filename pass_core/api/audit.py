@@ -13,7 +13,8 @@ import pass_core.attacks
 from pass_core import discovery
 from pass_core.api.protector import Key, Labelled, Protector
 from pass_core.auditing.analyses.seed_replay import Replay, find_replay
-from pass_core.auditing.findings import AuditFindings, Check, Outcome, with_interval
+from pass_core.auditing.findings import AuditFindings, Check, Verdict, with_interval
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Split, Subject, make_subject
 from pass_core.auditing.thresholds import Depth, Thresholds
@@ -38,8 +39,8 @@ class AuditResult:
     document: Mapping[str, Any]  # as in the pipeline's audit.json
 
     @property
-    def verdict(self) -> Outcome:
-        """ "pass" or "fail"."""
+    def verdict(self) -> Verdict:
+        """ "pass", "undecided" or "fail"."""
         return self.findings.verdict
 
     @property
@@ -85,7 +86,8 @@ class AuditResult:
             for row in self.findings.attributes
             if row.role == "private"
         ]
-        return [*meaning, *(f"Failed: {reason}." for reason in self.findings.reasons)]
+        label = "Failed" if self.verdict == "fail" else "Undecided"
+        return [*meaning, *(f"{label}: {reason}." for reason in self.findings.reasons)]
 
 
 def audit(
@@ -100,6 +102,7 @@ def audit(
     attacks: Mapping[str, Mapping[str, Any] | None] | None = None,
     depth: Mapping[str, Any] | None = None,
     thresholds: Mapping[str, Any] | None = None,
+    attacker: Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> AuditResult:
     """Releases held-out records, attacks every attribute of the release with every attack, and judges.
@@ -112,6 +115,8 @@ def audit(
         attacks: attack -> settings; None: all of `pass_core.attacks`.
         depth: settings of `Depth`.
         thresholds: settings of `Thresholds`: name -> {"value": number, "reason": sentence}.
+        attacker: settings of `Recipient`: what the recipient of the release knows and holds. What it knows is by default
+            `Protector.knows`; where that is None, every declared attribute, of which the protector hides from the useful ones.
         verbose: prints the name of every attack that has finished.
     """
     known = train or getattr(protector, "training_", None)
@@ -124,7 +129,8 @@ def audit(
     effort, limits = config_of(Depth, depth, "depth"), config_of(Thresholds, thresholds, "thresholds")
     splits: dict[Split, Labelled] = {"train": known, "test": protector.records(X, labels, persons=persons, ids=ids)}
     rng_for = functools.partial(stream, protector.seed, "audit")
-    subject = _subject(protector, splits, protector.draw_key(key or "experiment"), effort.fresh_draws, rng_for)
+    recipient = config_of(Recipient, {"knows": protector.knows, **(attacker or {})}, "attacker")
+    subject = _subject(protector, splits, key, fresh_draws=effort.fresh_draws, rng_for=rng_for, recipient=recipient)
     replay = _replay(protector, splits["test"], subject, claimed_secret=isinstance(key, bytes))
 
     def on_attack(work: str, epoch: Epoch) -> None:
@@ -132,15 +138,10 @@ def audit(
             print(work)  # noqa: T201 (asked for by verbose)
 
     findings = run_audit(subject, named, limits, effort, rng_for, on_attack=on_attack, replay=replay)
-    people = np.concatenate([part.persons for part in splits.values()]).tolist()
-    classes = {
-        a.name: shown_classes(a.classes, np.concatenate([s.records.labels[a.name] for s in splits.values()]), people)
-        for a in protector.attributes()
-    }
     context = dataclasses.replace(
         context_of(subject, named, limits, effort, dataset="array", method=protector.method_name(), protected_digest=None),
         split="as given",
-        classes=classes | {name: a.classes for a in subject.attributes if (name := a.name) in subject.combines},
+        classes=_classes(protector, splits) | {a.name: a.classes for a in subject.attributes if a.name in subject.combines},
         forbid=None if subject.substitution is None else protector.forbid,
         stamp=None if isinstance(key, bytes) else "experiment: the draw key comes from a seed; not for release",
         model_digest=protector.digest_,
@@ -148,8 +149,20 @@ def audit(
     return AuditResult(findings, document(findings, context))
 
 
-def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes, fresh_draws: int, rng_for: RngFor) -> Subject:
+def _classes(protector: Protector, splits: Mapping[Split, Labelled]) -> dict[str, tuple[str, ...]]:
+    """The classes of every attribute as they may be shown."""
+    people = np.concatenate([part.persons for part in splits.values()]).tolist()
+    return {
+        a.name: shown_classes(a.classes, np.concatenate([part.records.labels[a.name] for part in splits.values()]), people)
+        for a in protector.attributes()
+    }
+
+
+def _subject(
+    protector: Protector, splits: Mapping[Split, Labelled], key: Key, *, fresh_draws: int, rng_for: RngFor, recipient: Recipient
+) -> Subject:
     """The records as the audit sees them, with one keyed release of each split."""
+    secret = protector.draw_key(key or "experiment")
     names = np.unique(np.concatenate([splits["train"].persons, splits["test"].persons, protector.donor_persons_]))
     persons = {split: np.searchsorted(names, data.persons) for split, data in splits.items()}
     train, test = (Part(data.records, persons[split], persons[split]) for split, data in splits.items())
@@ -163,8 +176,8 @@ def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes,
         release = DrawnRelease(
             channel=lambda split, rows: protector.channel_for(splits[split].subset(rows)),
             donor_features=protector.setting_.pool.features,
-            drawn_test=protector.draw(splits["test"], key),
-            drawn_train=protector.draw(splits["train"], key),
+            drawn_test=protector.draw(splits["test"], secret),
+            drawn_train=protector.draw(splits["train"], secret),
             donor_persons=np.searchsorted(names, protector.donor_persons_),
             donor_rows=np.array([place.get(name, -1) for name in protector.donor_ids_.tolist()], dtype=np.int64),
             fresh_draws=fresh_draws,
@@ -177,6 +190,7 @@ def _subject(protector: Protector, splits: Mapping[Split, Labelled], key: bytes,
         release=release,
         learnt_from=splits["train"].learnt_from,
         own_adversaries=fitted.adversaries if isinstance(fitted, Adversarial) else {},
+        recipient=recipient,
     )
 
 

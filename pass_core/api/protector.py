@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+import polars as pl
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -18,10 +19,10 @@ from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion,
 from pass_core.data import Attribute, IntArray, Records, Role, shown_classes
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
-from pass_core.methods.base import ReleaseContext, find_method, fit_method
+from pass_core.methods.base import Fitted, ReleaseContext, find_method, fit_method, known_attributes
 from pass_core.randomness import stream
 from pass_core.storage import models
-from pass_core.storage.files import AnyPath, as_path, read_json, write_json
+from pass_core.storage.files import AnyPath, as_path, digest, read_json, write_json
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import learnt_from
@@ -63,7 +64,8 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     useful: Sequence[str] = ()  # attributes to keep
     general: Sequence[str] = ()  # attributes that training ignores and an audit shows
     donors: int | None = None  # training records that become donors; None: 1024, or half of them where they are few
-    forbid: Forbidden = "none"  # whom a record may not be replaced by: "self" (itself) or "same_person"
+    knows: Sequence[str] | None = None  # attributes that recipients know of every record; None: the useful ones
+    forbid: Forbidden = "none"  # donors excluded for a record: "self" (itself) or "same_person"
     pool: Mapping[str, Any] | None = None  # how donors are chosen: `target`, `stratify`, `only` of `PoolConfig`
     settings: Mapping[str, Any] | None = None  # of the method
     training: Mapping[str, Any] | None = None  # of `TrainConfig`
@@ -101,12 +103,16 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         rows = known[sample_pool(columns, tuple(self.useful), len(known), chosen, rng_for("donors"))]
         self.donors_, self.donor_ids_, self.donor_persons_ = values[rows], data.ids[rows], data.persons[rows]
         self.setting_ = ReleaseContext(self.attributes(), data.records.subset(rows), resolve_device(self.device))
-        setting = dataclasses.replace(self.setting_, exclusion=self._exclusion(data.ids[known], data.persons[known]))
+        setting = dataclasses.replace(
+            self.setting_,
+            exclusion=self._exclusion(data.ids[known], data.persons[known]),
+            known=known_attributes(self.attributes(), self.knows),
+        )
         records, blocks, run = data.records.subset(known), data.blocks[known], TrainingContext(self._report)
-        self.fitted_, learnt = fit_method(
+        fitted, learnt = fit_method(
             method, records, blocks, context=setting, config=config, training=training, rng_for=rng_for, run=run
         )
-        self.digest_ = models.tensor_digest(self.fitted_.state_dict())
+        self._learnt(fitted)
         named = Records(data.records.features, {name: labels_of[name] for name in roles})
         self.training_ = dataclasses.replace(data, records=named, learnt_from=known[learnt])  # for `audit`; never saved
         return self
@@ -114,11 +120,11 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def transform(self, X: Any, ids: Any = None, persons: Any = None, key: Key = None, *, return_donors: bool = False) -> Any:
         """A donor's record for every record, in the container that X is.
 
-        The donor is a function of the key, the record's id and the model: the same id meets the same donor in every call. Drawing
+        The donor is a function of the key, the record's id and the model: every call draws the same donor for an id. Drawing
         records again with another key lets an attacker average over the draws.
 
         Args:
-            ids: (n,) stable names of the records; None: derived from their numbers, so that equal records meet the same donor.
+            ids: (n,) stable names of the records; None: derived from their numbers, so that equal records get the same donor.
             persons: (n,) whose record it is; needed for forbid="same_person".
             key: 32 secret bytes; keep them to draw the same donors again. None: as `Protector(key=...)` says, else an error.
             return_donors: also return the donors' positions in `donors_`.
@@ -144,9 +150,8 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         place, training = as_path(folder), models.config_of(TrainConfig, self.training, "training")
         pool = {f"labels.{name}": torch.from_numpy(values) for name, values in self.setting_.pool.labels.items()}
         pool["donors"] = torch.from_numpy(self.donors_)
-        digest, config = models.tensor_digest(pool), self._config()
-        name, fitted, setting = self.method_name(), self.fitted_, self.setting_
-        models.save_model(place, name, fitted, setting, config=config, training=training, pool_digest=digest)
+        of_pool, config, name = models.tensor_digest(pool), self._config(), self.method_name()
+        models.save_model(place, name, self.fitted_, self.setting_, config=config, training=training, pool_digest=of_pool)
         models.save_tensors(place / "pool.safetensors", pool)
         parameters = {name: value for name, value in self.get_params().items() if name != "on_epoch"}
         learnt = {"classes": self.classes_, "columns": self.feature_names_in_}
@@ -154,9 +159,39 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         write_json(place / "protector.json", {"format": FORMAT, "parameters": parameters, **learnt, **donors})
 
     @classmethod
-    def load(cls, folder: AnyPath) -> Self:
-        """The protector that `save` wrote: it draws the same donors. A missing or damaged file is a DataError."""
-        place = as_path(folder)
+    def load(cls, folder: AnyPath, *, pool: AnyPath | None = None, forbid: Forbidden = "none") -> Self:
+        """The protector that `save` wrote, or a model of `pass-pipeline run`; it draws the same donors for the same key and ids.
+
+        A missing or damaged file is a DataError. The other arguments are for a model of the pipeline, which takes extracted
+        features, and whose folder holds neither:
+
+        Args:
+            pool: the folder of its donors; None: `pools/<data set>` beside `models/<data set>/<method>`.
+            forbid: `pool.forbid` of params.yaml.
+        """
+        place = as_path(folder).absolute()
+        if (place / "protector.json").exists() or not (place / "model.json").exists():
+            return cls._saved(place)
+        described, donors = models.describe_model(place), as_path(pool or place.parents[2] / "pools" / place.parent.name)
+        if described["pool_digest"] != digest(donors):
+            raise ChecksumMismatch(f"{donors}: expected the donors that {place} was trained for, found others; run train again")
+        names: dict[str, Any] = {"private": [], "useful": [], "general": []}
+        for attribute in described["attributes"]:
+            names[attribute["role"]].append(attribute["name"])
+        settings = {"settings": described["config"], "training": described["training"], "donors": described["pool_size"]}
+        protector = cls(method=described["method"], forbid=forbid, **settings, **names)
+        info, table = read_json(donors / "table.json"), pl.read_parquet(sorted(donors.glob("*.parquet")))
+        protector.classes_ = {name: tuple(info["classes"][name]) for name in protector._roles()}
+        protector.donors_ = table["features"].to_numpy().reshape(len(table), *described["feature_shape"])
+        protector.donor_ids_, protector.donor_persons_ = (table[name].to_numpy().astype(str) for name in ("record_id", "person"))
+        labels = {name: table[name].cast(pl.String).to_numpy().astype(str) for name in protector.classes_}
+        data = protector._labelled(protector.donors_, labels, protector.donor_persons_, protector.donor_ids_)
+        protector._restore(place, data.records, None)
+        protector.release_ = (info["dataset"], digest(place))
+        return protector
+
+    @classmethod
+    def _saved(cls, place: Any) -> Self:
         described, pool = read_json(place / "protector.json"), models.load_tensors(place / "pool.safetensors")
         if described.get("format") != FORMAT:
             found = f"expected format {FORMAT}, found {described.get('format')}"
@@ -165,21 +200,27 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise ChecksumMismatch(f"{place}: expected the donors that the model was trained for, found others; save it again")
         protector = cls(**described["parameters"])
         protector.classes_ = {name: tuple(classes) for name, classes in described["classes"].items()}
-        protector.donors_ = pool["donors"].numpy()
+        protector.donors_ = pool.pop("donors").numpy()
         protector.donor_ids_, protector.donor_persons_ = np.array(described["donor_ids"]), np.array(described["donor_persons"])
-        protector.n_features_in_ = int(np.prod(protector.donors_.shape[1:]))
-        protector.feature_names_in_ = None if described["columns"] is None else tuple(described["columns"])
-        labels = {name.removeprefix("labels."): value.numpy() for name, value in pool.items() if name != "donors"}
-        donors, device = Records(as_features(protector.donors_), labels), resolve_device(protector.device)
-        protector.setting_ = ReleaseContext(protector.attributes(), donors, device)
-        protector.fitted_ = models.restore_model(place, protector.setting_)
-        protector.digest_ = models.tensor_digest(protector.fitted_.state_dict())
+        labels = {name.removeprefix("labels."): value.numpy() for name, value in pool.items()}
+        columns = described["columns"]
+        protector._restore(place, Records(as_features(protector.donors_), labels), None if columns is None else tuple(columns))
         return protector
+
+    def _restore(self, place: Any, donors: Records, columns: tuple[str, ...] | None) -> None:
+        """Takes what was learnt from a model's folder."""
+        self.n_features_in_, self.feature_names_in_ = int(np.prod(self.donors_.shape[1:])), columns
+        self.setting_ = ReleaseContext(self.attributes(), donors, resolve_device(self.device))
+        self._learnt(models.restore_model(place, self.setting_))
+
+    def _learnt(self, fitted: Fitted) -> None:
+        self.fitted_, self.digest_ = fitted, models.tensor_digest(fitted.state_dict())
+        self.release_ = ("protector", self.digest_)
 
     @property
     def scope_(self) -> tuple[str, ...]:
         """What a draw depends on beside the key and the record's id."""
-        return ("protector", self.digest_, *(() if self.forbid == "none" else (self.forbid,)))
+        return (*self.release_, *(() if self.forbid == "none" else (self.forbid,)))
 
     def attributes(self) -> tuple[Attribute, ...]:
         """The attributes with their roles and classes."""
@@ -228,11 +269,11 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def _labelled(self, values: Values, texts: Mapping[str, Names], persons: Any, ids: Any) -> Labelled:
         features, labels = as_features(values), {}
         for name, text in texts.items():
-            classes = np.array(self.classes_[name])
-            if unknown := int((~np.isin(text, classes)).sum()):
-                found = f"expected the {len(classes)} classes of fit, found {unknown} record(s) of others"
-                raise DataError(f"labels of {name!r}: {found}")
-            labels[name] = np.searchsorted(classes, text).astype(np.int64)
+            number = {label: k for k, label in enumerate(self.classes_[name])}
+            labels[name] = np.array([number.get(label, -1) for label in text.tolist()], dtype=np.int64)
+            if unknown := int((labels[name] < 0).sum()):
+                found = f"expected the {len(number)} classes of fit, found {unknown} record(s) of others"
+                raise DataError(f"labels of {name!r}: {found}; drop those records, or fit with them")
         names = read_ids(ids, features)
         people = names if persons is None else read_names(persons, len(values), "persons")
         return Labelled(records=Records(features, labels), ids=names, persons=people)

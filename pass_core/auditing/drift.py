@@ -187,5 +187,5 @@ def judge_drift(drifts: Sequence[Drift], thresholds: Thresholds) -> tuple[Check,
         )
         passed = likely or drift.excess <= limit.value
         both = Limit(limit.value, f"{limit.reason} {significance.reason}")
-        checks.append(Check.of(drift.name, both, "new records", found=drift.excess, passed=passed, sentence=sentence))
+        checks.append(Check.fact(drift.name, both, "new records", value=drift.excess, passed=passed, sentence=sentence))
     return tuple(checks)

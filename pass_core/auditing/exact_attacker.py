@@ -15,10 +15,11 @@ from pass_core.auditing.findings import Certificate, DonorLeakage, ExactFindings
 from pass_core.auditing.subject import Subject, Substitution
 from pass_core.auditing.thresholds import Depth
 from pass_core.auditing.trained_attacks import Attacked, RngFor
+from pass_core.auditing.validity import Validity
 from pass_core.channel.joint_law import ChannelLaw, accumulate, best_rule, channel_law, plug_in_accuracy, posterior
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot, with_role
 from pass_core.statistics.intervals import CONFIDENCE
-from pass_core.statistics.nag import nag
+from pass_core.statistics.nag import FLOOR, nag
 from pass_core.statistics.null_distribution import MOST_CELLS, DonorSums, choose_units, compare_with_null, donor_sums
 
 MOST_COMBINATIONS = 256  # of a private and a known class: what an attacker who knows an attribute is computed for
@@ -32,7 +33,9 @@ class ExactPass:
 
     law: ChannelLaw  # of the test records
     hits: Mapping[str, DoubleArray]  # attribute -> (m,) probability that the rule learnt on train is right
-    known_hits: Mapping[tuple[str, str], DoubleArray]  # (attribute, known one) -> the same for rules learnt per known class
+    scores: Mapping[str, DoubleArray]  # attribute -> (m, classes) mean log-scores of what was learnt on train, over the draws
+    known_hits: Mapping[tuple[str, str], DoubleArray]  # (attribute, known one) -> hits of rules learnt per known class,
+    known_scores: Mapping[tuple[str, str], DoubleArray]  # and their log-scores
     sums: DonorSums  # of the records that nulls are computed on,
     rows: IntArray  # which are these test records
 
@@ -46,6 +49,7 @@ class Audited:
     rng_for: RngFor  # a generator per label, so that one analysis changes no other's draws
     attacked: tuple[Attacked, ...] = ()
     passed: ExactPass | None = None  # None without a pool
+    validity: Validity | None = None  # which attacks find a planted leak; None: not tried
 
 
 def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
@@ -66,33 +70,55 @@ def known_pairs(subject: Subject) -> list[tuple[Attribute, Attribute]]:
 
 
 def pass_exactly(subject: Subject, substitution: Substitution, depth: Depth, rng_for: RngFor) -> ExactPass:
-    """Rules are learnt on the training records and read out for the test records."""
+    """Rules and log-scores are learnt on the training records and read out for the test records."""
     test, joints = subject.test, substitution.train_law.joint
     rows = np.arange(len(test))
-    known_rules = _known_rules(subject, substitution)
+    tables = _known_tables(subject, substitution)
     readouts = {f"rule {a.name}": one_hot(best_rule(joints[a.name]), a.n_classes) for a in subject.attributes}
-    readouts |= {f"rule {private} knowing {known}": matrix for (private, known), matrix in known_rules.items()}
     for attribute in with_role(subject.attributes, "private"):
-        readouts[f"inferred {attribute.name}"] = np.ascontiguousarray(posterior(joints[attribute.name]).T)
-        readouts[f"rare {attribute.name}"] = rare_donors(joints[attribute.name])[:, None]
+        name, joint = attribute.name, joints[attribute.name]
+        readouts[f"log {name}"] = donor_log_scores(len(subject.train) * joint)
+        readouts[f"inferred {name}"] = np.ascontiguousarray(posterior(joint).T)
+        readouts[f"rare {name}"] = rare_donors(joint)[:, None]
+    for (private, known), parts in tables.items():
+        rules = [one_hot(best_rule(part), len(part)) for part in parts]
+        readouts[f"rule {private} knowing {known}"] = np.concatenate(rules, axis=1)
+        readouts[f"log {private} knowing {known}"] = np.concatenate([donor_log_scores(part) for part in parts], axis=1)
     records, channel = test.records, substitution.channel("test", rows)
     law = channel_law(channel, records.features, records.labels, subject.attributes, readouts=readouts)
     hits = {a.name: law.readouts[f"rule {a.name}"][rows, subject.labels("test", a.name)] for a in subject.attributes}
-    known_hits = {}
-    for private, known in known_rules:
-        code = subject.labels("test", known) * len(joints[private]) + subject.labels("test", private)
-        known_hits[private, known] = law.readouts[f"rule {private} knowing {known}"][rows, code]
+    known_hits, known_scores = {}, {}
+    for private, known in tables:
+        first = subject.labels("test", known) * len(joints[private])
+        known_hits[private, known] = law.readouts[f"rule {private} knowing {known}"][
+            rows, first + subject.labels("test", private)
+        ]
+        places = first[:, None] + np.arange(len(joints[private]))
+        known_scores[private, known] = np.take_along_axis(law.readouts[f"log {private} knowing {known}"], places, axis=1)
     # Nulls are computed on all test records where they fall into few cells, else on some of them at random.
     groupings = [test.persons, test.blocks, *records.labels.values()]
     if len(test) > depth.null_records and combinations(groupings).max() >= MOST_CELLS:
         rows = np.sort(rng_for("null records").permutation(len(test))[: depth.null_records])
     groupings, channel = [grouping[rows] for grouping in groupings], substitution.channel("test", rows)
-    sums = donor_sums(channel, records.features[rows], groupings)
-    return ExactPass(law=law, hits=hits, known_hits=known_hits, sums=sums, rows=rows)
+    return ExactPass(
+        law=law,
+        hits=hits,
+        scores={a.name: law.readouts[f"log {a.name}"] for a in with_role(subject.attributes, "private")},
+        known_hits=known_hits,
+        known_scores=known_scores,
+        sums=donor_sums(channel, records.features[rows], groupings),
+        rows=rows,
+    )
 
 
-def _known_rules(subject: Subject, substitution: Substitution) -> dict[tuple[str, str], DoubleArray]:
-    """(pool, known classes × classes) indicators of the best rule donor -> class for every known class, learnt on train."""
+def donor_log_scores(table: DoubleArray) -> DoubleArray:
+    """(pool, classes) ln P(class|donor) from sums of P(donor|x) over the records of every class, with one average record more."""
+    prior = table.sum(axis=1, keepdims=True) / table.sum() if table.sum() > 0 else np.full((len(table), 1), 1 / len(table))
+    return np.ascontiguousarray(np.log(np.maximum((table + prior) / (table.sum(axis=0) + 1), FLOOR)).T)
+
+
+def _known_tables(subject: Subject, substitution: Substitution) -> dict[tuple[str, str], list[DoubleArray]]:
+    """(private, known) -> for every known class (classes, pool) sums of P(.|x) over the training records."""
     pairs = known_pairs(subject)
     if not pairs:
         return {}
@@ -103,11 +129,8 @@ def _known_rules(subject: Subject, substitution: Substitution) -> dict[tuple[str
     ]
     channel = substitution.channel("train", np.arange(len(subject.train)))
     sums = accumulate(channel, subject.train.records.features, np.stack(codes), int(ends[-1]))
-    rules = {}
-    for (private, known), table in zip(pairs, np.split(sums, ends[:-1]), strict=True):
-        best = [one_hot(best_rule(part), private.n_classes) for part in np.split(table, known.n_classes)]
-        rules[private.name, known.name] = np.concatenate(best, axis=1)
-    return rules
+    split = zip(pairs, np.split(sums, ends[:-1]), strict=True)
+    return {(private.name, known.name): np.split(table, known.n_classes) for (private, known), table in split}
 
 
 def information(
@@ -149,8 +172,8 @@ def exact_findings(audited: Audited, attacked: Attacked) -> ExactFindings | None
         certificate = certify(train, inferred, rarely, rng_for("certificate", name))
     return ExactFindings(
         rule=scoring.nag(hits),
-        plug_in=nag(plug_in, scoring.majority, unprotected),
-        bound=nag(bound, scoring.majority, unprotected),
+        plug_in=nag(plug_in, scoring.guess, unprotected),
+        bound=nag(bound, scoring.guess, unprotected),
         rule_accuracy=scoring.accuracy(hits),
         plug_in_accuracy=plug_in,
         bound_accuracy=bound,

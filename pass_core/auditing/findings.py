@@ -8,8 +8,12 @@ from pass_core.auditing.thresholds import Limit
 from pass_core.data import Role
 from pass_core.statistics.intervals import Estimate
 from pass_core.statistics.null_distribution import NullComparison, Units
+from pass_core.statistics.score_test import ScoreTest
 
-Outcome = Literal["pass", "fail"]
+Outcome = Literal["below the limit", "cannot be decided", "leak shown"]  # of a privacy check
+Kept = Literal["kept", "cannot be decided", "lost"]  # of a utility check
+Verdict = Literal["pass", "undecided", "fail"]
+Population = Literal["enrolled people", "new people", "donors"]
 Finding = TypeVar("Finding")
 
 
@@ -27,9 +31,20 @@ class AttackFindings:
     nag: Estimate
     balanced_accuracy: Estimate
     auc: Estimate  # mean over classes against the rest
-    log_loss_gain: Estimate  # nats per record above the class shares; negative when overconfident
+    gain: ScoreTest  # nats per record above chance, beyond what the useful classes reveal
     unprotected_accuracy: float | None  # the same attack on originals; None for attacks that need a pool
-    gain_p_value: float = 1.0  # probability of such a log-loss gain when nothing leaks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A test of whether an attacker's scores predict a private attribute; all tests of an audit are judged together."""
+
+    attribute: str
+    about: str  # who attacks what, such as "gender by attack network"
+    population: Population
+    test: ScoreTest
+    entropy: float  # of the attribute among these records, nats: what there is to reveal
+    required: bool = False  # whether a pass needs it below the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +117,7 @@ class Subgroup:
     attribute: str
     label: int  # its class
     records: int
+    persons: int
     nag: Estimate | None  # private: of the worst attack in here; else of the attribute's best; None if originals reveal nothing
     exact_nag: Estimate | None  # of the rule learnt within this subgroup; None without a pool
     information: Information | None
@@ -118,6 +134,7 @@ class SideInformation:
     accuracy: Estimate  # with the release
     nag: Estimate | None  # of what the release adds, None where originals add nothing; of a published column of both together
     information: Information | None  # I(X';A|known); of a published column I(X',known;A)
+    judged: bool  # whether the recipient is assumed to know it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +145,7 @@ class AttributeFindings:
     role: Role
     combines: tuple[str, ...]  # private attributes whose combination this is; empty for a single one
     n_classes: int
-    guess: float  # accuracy of the training set's commonest class
+    guess: float  # accuracy of the best constant guess, or of the best guess from the useful classes
     unprotected: Estimate  # accuracy of the best attack on originals: the control
     unprotected_attack: str
     protected: Estimate  # accuracy of the worst attack on the release
@@ -136,12 +153,14 @@ class AttributeFindings:
     nag: Estimate  # of the worst attack
     attacks: tuple[AttackFindings, ...]
     exact: ExactFindings | None
-    unfinetuned: Estimate | None  # NAG on the release of the control itself: a model that is not retrained
+    unfinetuned: Estimate | None  # NAG on the release of the control itself, a model that is not retrained
     own_adversary: Estimate | None  # NAG-Protector: the adversary that the protector was trained against
     trained_on_released: Estimate | None  # NAG on *originals* of the best model trained on releases
     subgroups: tuple[Subgroup, ...]
     side_information: tuple[SideInformation, ...]
-    verdict: Outcome | None  # None for general attributes, which are shown but not judged
+    through_useful: float  # I(useful classes; attribute) of the training records, nats: revealed on purpose, and not judged
+    evidence: tuple[Evidence, ...]  # of private attributes
+    verdict: Outcome | Kept | None  # None for general attributes, which are shown but not judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,25 +193,67 @@ class Unlabelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One demand of the verdict."""
+    """One demand of the verdict. The whole interval on one side of the limit decides it."""
 
     name: str  # the threshold's name in params.yaml
     about: str  # the attribute, or what is judged
-    found: float
+    population: Population | None
+    found: Estimate  # the ends are those that are judged: near ends allow for all comparisons made
     limit: float
-    passed: bool
+    outcome: Outcome | Kept
+    required: bool  # whether a pass needs it decided
+    units: int | None  # persons, recordings or records that the interval rests on,
+    needed: int | None  # and about so many that would decide; None: decided, or no number would
+    detectable: float | None  # the smallest figure that these records would have shown to be above the limit
     sentence: str  # the figure and its limit, for people
     reason: str  # why this limit
     attribute: str | None = None  # whose verdict it is part of
 
+    @property
+    def passed(self) -> bool:
+        """Whether the demand is met for certain."""
+        return self.outcome in ("below the limit", "kept")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the demand is broken for certain."""
+        return self.outcome in ("leak shown", "lost")
+
     @classmethod
-    def of(
-        cls, name: str, limit: Limit, about: str, *, found: float, passed: bool, sentence: str, attribute: str | None = None
-    ) -> "Check":
-        """A check against a limit, with the limit's own reason."""
+    def at_most(cls, name: str, limit: Limit, about: str, found: Estimate, words: str, **more: Any) -> "Check":
+        """A privacy check: a figure that must be small. `words` describe it; `more` are further fields."""
+        outcome: Outcome = "leak shown" if found.low > limit.value else "below the limit"
+        if found.low <= limit.value < found.high:
+            outcome = "cannot be decided"
+        return cls._judged(name, limit, about, found, sentence=words, outcome=outcome, **more)
+
+    @classmethod
+    def at_least(cls, name: str, limit: Limit, about: str, found: Estimate, words: str, **more: Any) -> "Check":
+        """A utility check: a figure that must be large."""
+        outcome: Kept = "lost" if found.high < limit.value else "kept"
+        if found.low < limit.value <= found.high:
+            outcome = "cannot be decided"
+        return cls._judged(name, limit, about, found, sentence=words, outcome=outcome, **more)
+
+    @classmethod
+    def _judged(cls, name: str, limit: Limit, about: str, found: Estimate, *, outcome: Outcome | Kept, **more: Any) -> "Check":
+        units, fields = more.pop("units", None), {"population": None, "required": True} | more
+        needed = None
+        if outcome == "cannot be decided" and units and abs(found.value - limit.value) > 1e-9:
+            reach = (found.low if found.value > limit.value else found.high) - found.value
+            needed = max(units + 1, round(min(units * (reach / (found.value - limit.value)) ** 2, 1e12)))
         return cls(
-            name=name, about=about, found=found, limit=limit.value, passed=passed,
-            sentence=sentence, reason=limit.reason, attribute=attribute,
+            name=name, about=about, found=found, limit=limit.value, outcome=outcome, units=units, needed=needed,
+            detectable=limit.value + found.high - found.value, reason=limit.reason, **fields,
+        )  # fmt: skip
+
+    @classmethod
+    def fact(cls, name: str, limit: Limit, about: str, *, value: float, passed: bool, sentence: str) -> "Check":
+        """A check that has no interval: it is met or broken."""
+        return cls(
+            name=name, about=about, population=None, found=Estimate(value, value, value), limit=limit.value,
+            outcome="below the limit" if passed else "leak shown", required=True, units=None, needed=None,
+            detectable=None, sentence=sentence, reason=limit.reason,
         )  # fmt: skip
 
 
@@ -200,9 +261,12 @@ class Check:
 class AuditFindings:
     """The whole audit."""
 
-    verdict: Outcome
-    reasons: tuple[str, ...]  # sentences of the checks that failed
+    verdict: Verdict  # pass: privacy below its limits where a pass needs it, no leak shown anywhere, and utility kept
+    privacy: Outcome
+    utility: Kept | None  # None without a useful attribute
+    reasons: tuple[str, ...]  # sentences of the checks that are broken; else of those that are needed and undecided
     checks: tuple[Check, ...]
+    unreadable: tuple[str, ...]  # attributes that no attack reads from originals: NAG is undefined for them
     mnag: Estimate
     attributes: tuple[AttributeFindings, ...]
     channel: ChannelFindings | None

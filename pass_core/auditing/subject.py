@@ -1,15 +1,19 @@
 """What an audit examines: original records, what was released for them, and a way to release them again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from pass_core.attacks.base import Adversary
+from pass_core.auditing.findings import Population
+from pass_core.auditing.recipient import Recipient
 from pass_core.channel.joint_law import ChannelLaw, channel_law
 from pass_core.channel.substitution import Channel
-from pass_core.data import Attribute, FloatArray, IntArray, Records, Role, combinations, with_role
+from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Records, Role, combinations, with_role
+from pass_core.errors import ConfigError
+from pass_core.statistics.score_test import Dealing, baseline_shares
 
 Split = Literal["train", "test"]
 MOST_CLASSES = 20  # of a released column
@@ -90,6 +94,20 @@ class ReleasedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What a recipient gets beside the meaning of payloads, as numbers per record: order, keys, form of text, low bits, files."""
+
+    names: tuple[str, ...]  # of the f numbers: "group: what", such as "row order: position"
+    train: DoubleArray  # (n, f)
+    test: DoubleArray  # (m, f)
+    payloads: tuple[FloatArray, FloatArray]  # as really released for the records of train and of test
+    axes: tuple[str, ...] = ()  # names of orders in which test records lie between training records
+    everyone: tuple[Part, Part] | None = None  # train and test with the records that the release leaves out; None: it has all
+    left_out: tuple[IntArray, IntArray] | None = None  # of everyone: 1 where it is left out
+    extra_rows: int = 0  # released rows that replace no record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """Everything an audit needs; `make_subject` builds it."""
 
@@ -103,15 +121,37 @@ class Subject:
     own_adversaries: Mapping[str, Adversary] = field(default_factory=dict)  # attribute -> the adversary it was trained against
     combines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # combined attribute -> the attributes it combines
     columns: tuple[ReleasedColumn, ...] = ()  # released beside the payload
+    jointly: Attribute | None = None  # the combination of all that the recipient knows, where it is several
+    recipient: Recipient = field(default_factory=Recipient)
     repeated_test: tuple[FloatArray, ...] = ()  # further releases of the test records, where they were released several times
+    received: Received | None = None  # None: only payloads are known
 
     def labels(self, split: Split, name: str) -> IntArray:
         """Classes of an attribute."""
         return (self.train if split == "train" else self.test).records.labels[name]
 
     def known(self) -> tuple[Attribute, ...]:
-        """What an attacker may know of a record beside its payload: other attributes, and the columns released with it."""
-        return (*(a for a in self.attributes if a.name not in self.combines), *(one.attribute for one in self.columns))
+        """What an attacker may know of a record beside its payload: other attributes, published columns, and all jointly."""
+        single = (*(a for a in self.attributes if a.name not in self.combines), *(one.attribute for one in self.columns))
+        return single if self.jointly is None else (*single, self.jointly)
+
+    def published(self, known: Attribute) -> bool:
+        """Whether it is a column released beside the payload: what it reveals alone counts as revealed."""
+        return any(one.attribute.name == known.name for one in self.columns)
+
+    def names(self, known: Attribute) -> bool:
+        """Whether the recipient is declared to know it; published columns are known to everybody."""
+        declared = self.recipient.knows or ()
+        return self.published(known) or known.name in declared or (known == self.jointly and bool(declared))
+
+    def assumes(self, known: Attribute) -> bool:
+        """Whether the audit judges an attacker who knows it: where no knowledge is declared, all is assumed."""
+        return self.recipient.knows is None or self.names(known)
+
+    @property
+    def population(self) -> Population:
+        """Whom the test records are of: enrolled people, of whom attackers hold labelled records, or only people new to them."""
+        return "enrolled people" if np.isin(self.test.persons, self.train.persons).any() else "new people"
 
     def dependent(self) -> IntArray:
         """(m,) test records with one number depend on each other: records of one block; all records of a stranger.
@@ -120,6 +160,24 @@ class Subject:
         """
         met = np.isin(self.test.persons, self.train.persons)
         return np.where(met, self.test.blocks, self.test.blocks.max(initial=0) + 1 + self.test.persons)
+
+    def given(self, attribute: Attribute) -> tuple[IntArray, IntArray]:
+        """(n,) and (m,) the combination of the useful classes, which a release is meant to keep, without the attribute's own."""
+        useful = [a.name for a in self.single("useful") if a.name != attribute.name]
+        if not useful:
+            return np.zeros(len(self.train), dtype=np.int64), np.zeros(len(self.test), dtype=np.int64)
+        both = combinations([np.concatenate([self.labels("train", name), self.labels("test", name)]) for name in useful])
+        return both[: len(self.train)], both[len(self.train) :]
+
+    def baseline(self, attribute: Attribute) -> DoubleArray:
+        """(m, classes) what the useful classes of the test records reveal about the attribute: shares learnt on train."""
+        train, test = self.given(attribute)
+        return baseline_shares(self.labels("train", attribute.name), attribute.n_classes, train, test)
+
+    def dealing(self, attribute: Attribute, rows: IntArray | None = None) -> Dealing:
+        """How the classes of the test records, or of some, are permuted when the release reveals nothing about them."""
+        chosen = np.arange(len(self.test)) if rows is None else rows
+        return Dealing.of(self.labels("test", attribute.name)[chosen], self.dependent()[chosen], self.given(attribute)[1][chosen])
 
     def single(self, role: Role) -> tuple[Attribute, ...]:
         """The attributes of a role that are not combinations."""
@@ -136,19 +194,29 @@ def make_subject(
     learnt_from: IntArray | None = None,
     own_adversaries: Mapping[str, Adversary] | None = None,
     combine_private: bool = True,
+    recipient: Recipient | None = None,
+    received: Received | None = None,
 ) -> Subject:
     """The subject of an audit, from arrays: attackers learn from `train` and are scored on `test`.
 
     Args:
         columns: released beside the payload; a column named like an attribute is renamed to `released …`.
+        recipient: the attacker who is judged.
+        received: what a recipient gets beside the meaning of payloads.
         combine_private: whether the combination of the private attributes is attacked as one more.
     """
     combination = _combination(attributes, train, test) if combine_private else []
     private = tuple(a.name for a in with_role(attributes, "private"))
     attributes = (*attributes, *(joint for joint, _ in combination))
     released = tuple(_released_column(name, values, attributes) for name, values in (columns or {}).items())
+    recipient, n = recipient or Recipient(), len(train)
+    _check_knows(recipient, attributes)
     for attribute, classes in (*combination, *((column.attribute, classes) for column, classes in released)):
-        n = len(train)
+        train, test = train.with_labels(attribute.name, classes[:n]), test.with_labels(attribute.name, classes[n:])
+    known = [a for a in attributes if a.role != "private" and (recipient.knows is None or a.name in recipient.knows)]
+    jointly = _jointly([*known, *(column.attribute for column, _ in released)], attributes, train, test)
+    if jointly is not None:
+        attribute, classes = jointly
         train, test = train.with_labels(attribute.name, classes[:n]), test.with_labels(attribute.name, classes[n:])
     substitution = None
     if isinstance(release, DrawnRelease):
@@ -164,7 +232,10 @@ def make_subject(
         own_adversaries=own_adversaries or {},
         combines={joint.name: private for joint, _ in combination},
         columns=tuple(column for column, _ in released),
+        jointly=None if jointly is None else jointly[0],
+        recipient=recipient,
         repeated_test=release.test[1:],
+        received=received,
     )
 
 
@@ -211,6 +282,27 @@ def few_classes(values: ColumnValues, at_most: int) -> IntArray:
         class_of_value = np.full(n_values, at_most - 1)
         class_of_value[commonest] = np.arange(at_most - 1)
     return np.asarray(class_of_value[every].astype(np.int64))
+
+
+def _check_knows(recipient: Recipient, attributes: tuple[Attribute, ...]) -> None:
+    names = [a.name for a in attributes]
+    if unknown := [name for name in recipient.knows or () if name not in names]:
+        expected = f"expected attributes of the data set ({', '.join(names)}), found {', '.join(unknown)}"
+        raise ConfigError(f"attacker.knows: {expected}; name attributes that are declared private, useful or general")
+
+
+def _jointly(
+    known: Sequence[Attribute], attributes: tuple[Attribute, ...], train: Part, test: Part
+) -> tuple[Attribute, IntArray] | None:
+    """The combination of all known attributes, with its classes; None where it is none or has too many classes."""
+    if len(known) < 2:
+        return None
+    parts = [np.concatenate([train.records.labels[a.name], test.records.labels[a.name]]) for a in known]
+    classes = combinations(parts)
+    n_classes, largest = int(classes.max()) + 1, max((a.n_classes for a in with_role(attributes, "private")), default=2)
+    if n_classes * largest > MOST_COMBINATIONS:
+        return None
+    return Attribute(" and ".join(a.name for a in known), tuple(str(k + 1) for k in range(n_classes)), "general"), classes
 
 
 def _combination(attributes: tuple[Attribute, ...], train: Part, test: Part) -> list[tuple[Attribute, IntArray]]:

@@ -24,32 +24,59 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The limits of the verdict. The far end of an interval must be within its limit."""
+    """The limits of the verdict. A whole interval above its limit shows a leak; a whole interval below it is needed to pass."""
 
     private_nag_at_most: Limit = Limit(
         0.15,
-        "An attacker keeps at most about a seventh of the advantage, whatever the attack: the far end of the 95 % interval "
-        "counts. Information finds smaller leaks. A hundred test recordings cannot show a smaller limit; lower it with "
-        "more.",
+        "An attacker keeps at most about a seventh of the advantage over guessing that originals give, whatever the attack. A "
+        "hundred test recordings cannot decide a smaller limit; lower it with more.",
+    )
+    private_auc_at_most: Limit = Limit(
+        0.60,
+        "Of 100 pairs of records of two classes, an attacker sorts at most 60 correctly; a coin toss gives 50. Finds leaks that "
+        "accuracy hides where one class is rare.",
+    )
+    private_gain_at_most: Limit = Limit(
+        0.02,
+        "A release reveals at most a fiftieth of what there is to know about the attribute (its entropy). Finds leaks that make "
+        "an attacker sure of a few records only.",
     )
     useful_nag_at_least: Limit = Limit(
-        0.90, "A downstream model keeps nine tenths of what the attribute offered; the near end of the interval counts."
+        0.90, "Whoever reads the attribute from releases keeps nine tenths of the advantage over guessing that originals give."
     )
     information_excess_at_most: Limit = Limit(
         0.00002,
-        "Nats above what chance gives on as many records. Ten thousand records of one person then reveal at most 0.2 nats "
-        "together. Accuracy does not show leaks this small; information does.",
+        "Nats above what chance gives on as many records, where replacement probabilities are known. Ten thousand records of one "
+        "person then reveal at most 0.2 nats together.",
     )
     significance: Limit = Limit(
-        0.01, "A release that leaks nothing fails by chance in one of a hundred audits, over all comparisons together."
+        0.01, "A release that leaks nothing is called leaking in at most one of a hundred audits, over all comparisons together."
     )
-    membership_auc_at_most: Limit = Limit(
-        0.60, "Recognising training records is close to a coin toss (0.5). Fails when the whole interval is above the limit."
+    membership_auc_at_most: Limit = Limit(0.60, "Recognising training records is close to a coin toss (0.5).")
+    membership_rate_at_most: Limit = Limit(
+        0.05,
+        "At most one training record in twenty is recognised by an attacker who is wrong about one other record in a hundred. "
+        "Finds a protector that remembers a few records only.",
     )
     reidentified_at_most: Limit = Limit(
-        1.0,
-        "Shown, not judged: substitution hides attributes, not that a record was part of the data. Lower it where a release "
-        "must not be traced to its original. Fails when the whole interval is above the limit.",
+        0.10,
+        "Above chance, at most one release in ten is traced to its original by somebody who holds originals and the protector. "
+        "Substitution hides attributes, not that a record was part of the data; lower the limit where it must.",
+    )
+    copied_at_most: Limit = Limit(
+        0.005,
+        "Above chance, at most one release in two hundred is its own original or a near copy of it. A copy protects nothing, so "
+        "that the limit is only as large as a few thousand records need to show that it holds.",
+    )
+    singled_out_at_most: Limit = Limit(
+        0.05,
+        "Descriptions read from the release single out at most one in twenty people more than they do among people whose release "
+        "was not seen.",
+    )
+    linked_auc_at_most: Limit = Limit(
+        0.60,
+        "Of 100 choices between two releases, one of the same person and one of somebody else, at most 60 are correct; a coin "
+        "toss gives 50.",
     )
     replayed_seeds_at_most: Limit = Limit(
         0.0, "An attacker who repeats the draws undoes the protection. Experiments that declare their seed pass."
@@ -89,9 +116,10 @@ class Depth:
     gallery: int = 2000  # originals among which a released record is sought
     subgroup_records: int = 100  # smaller subgroups are not analysed
     null_records: int = 20_000  # at most, where classes are permuted over single records
+    validity_records: int = 2000  # training and test records, at most, on which attacks must find a planted leak
 
     def __post_init__(self) -> None:
-        for name in ("fresh_draws", "permutations", "gallery", "subgroup_records", "null_records"):
+        for name in ("fresh_draws", "permutations", "gallery", "subgroup_records", "null_records", "validity_records"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
         for name in ("bundles", "draws"):

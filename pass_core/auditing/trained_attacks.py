@@ -13,7 +13,8 @@ from pass_core.auditing.subject import Subject
 from pass_core.data import Attribute, DoubleArray, IntArray
 from pass_core.errors import AuditError
 from pass_core.statistics.intervals import Blocks, Estimate
-from pass_core.statistics.nag import Scoring, class_shares, hits_of, majority_class
+from pass_core.statistics.nag import Scoring, guessed_hits, hits_of
+from pass_core.statistics.score_test import ScoreTest, hedged, score_test
 from pass_core.training.epochs import Epoch
 
 OnAttack = Callable[[str, Epoch], None]
@@ -36,9 +37,10 @@ class Attacked:
     attribute: Attribute
     scoring: Scoring
     control: str  # the attack that is best on originals
-    findings: tuple[AttackFindings, ...]
+    findings: tuple[AttackFindings, ...]  # empty where originals do not reveal the attribute: then NAG is undefined
     hits: dict[str, DoubleArray]  # attack -> (m,) 1 where it is right on the release
-    unfinetuned: Estimate  # NAG on the release of the control, which was trained on originals
+    scores: dict[str, DoubleArray]  # attack -> (m, classes) log-scores on the release, beyond what the useful classes reveal
+    unfinetuned: Estimate | None  # NAG on the release of the control, which was trained on originals; None: unreadable
     downstream: DoubleArray  # (m,) 1 where the best model trained and tried on the release is right on originals
     own_adversary: Estimate | None
 
@@ -76,34 +78,38 @@ def attack_attribute(
     control_hits = {name: hits_of(c.probabilities(test.features), labels) for name, c in controls.items()}
     accuracies = {name: float(hits.mean()) for name, hits in control_hits.items()}
     control = max(accuracies, key=lambda name: accuracies[name])
-    blocks, guess = Blocks.of(subject.dependent(), labels), majority_class(train_labels)
-    scoring = Scoring(labels, blocks, guess, control_hits[control])
-    if accuracies[control] <= scoring.majority:
-        raise AuditError(
-            f"attribute {attribute.name!r}: expected an attack to read it from originals, found accuracy "
-            f"{accuracies[control]:.3f} with guessing at {scoring.majority:.3f}: NAG is undefined; train the attacks longer "
-            "(audit.attacks) or drop the attribute"
-        )
-    prior = class_shares(train_labels, attribute.n_classes)
+    baseline = subject.baseline(attribute)
+    guesses = baseline.argmax(axis=1) if attribute.role == "private" else None
+    blocks = Blocks.of(subject.dependent(), labels)
+    scoring = Scoring(labels, blocks, guessed_hits(labels, guesses), control_hits[control])
     predicted = {name: adversary.probabilities(subject.released_test) for name, adversary in adversaries.items()}
     hits = {name: hits_of(p, labels) for name, p in predicted.items()}
     # A user of the release can choose a model only by its results on the release, never on originals.
     downstream = adversaries[max(controls, key=lambda name: float(hits[name].mean()))]
     own = subject.own_adversaries.get(attribute.name)
+    scores = {name: hedged(p, baseline) for name, p in predicted.items()}
+    findings, unfinetuned, own_nag = [], None, None
+    if scoring.readable:
+        for name, p in predicted.items():
+            gained = score_test(scores[name], labels, subject.dealing(attribute), rng_for("chance", attribute.name, name))
+            findings.append(_findings(name, p, scoring, gained, accuracies.get(name)))
+        unfinetuned = scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels))
+        own_nag = None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels))
     return Attacked(
         attribute=attribute,
         scoring=scoring,
         control=control,
-        findings=tuple(_findings(name, p, scoring, prior, accuracies.get(name)) for name, p in predicted.items()),
+        findings=tuple(findings),
         hits=hits,
-        unfinetuned=scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels)),
+        scores=scores,
+        unfinetuned=unfinetuned,
         downstream=hits_of(downstream.probabilities(test.features), labels),
-        own_adversary=None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels)),
+        own_adversary=own_nag,
     )
 
 
 def _findings(
-    name: str, probabilities: DoubleArray, scoring: Scoring, prior: DoubleArray, unprotected: float | None
+    name: str, probabilities: DoubleArray, scoring: Scoring, gained: ScoreTest, unprotected: float | None
 ) -> AttackFindings:
     hits = hits_of(probabilities, scoring.labels)
     return AttackFindings(
@@ -112,7 +118,6 @@ def _findings(
         nag=scoring.nag(hits),
         balanced_accuracy=scoring.balanced_accuracy(hits),
         auc=scoring.auc(probabilities),
-        log_loss_gain=scoring.log_loss_gain(probabilities, prior),
+        gain=gained,
         unprotected_accuracy=unprotected,
-        gain_p_value=scoring.gain_p_value(probabilities, prior),
     )

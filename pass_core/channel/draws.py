@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import ConfigError
+from pass_core.randomness import framed
 
 KEY_BYTES = 32
 # Thresholds are integers of 53 bits: the largest range in which every integer is a float64, so scaling is exact.
@@ -20,12 +21,6 @@ THRESHOLD_BITS = 53
 _CELLS_AT_ONCE = 2**19
 
 WordArray = NDArray[np.uint64]
-
-
-def _frame(part: str) -> bytes:
-    """With its length, so that different tuples never give the same bytes when they are joined."""
-    encoded = part.encode()
-    return len(encoded).to_bytes(8, "big") + encoded
 
 
 def experiment_key(seed: int) -> bytes:
@@ -41,17 +36,19 @@ def key_id(key: bytes) -> str:
 
 def _check_key(key: bytes) -> None:
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"draw key: expected {KEY_BYTES} bytes, found {len(key)}")
+        raise ConfigError(
+            f"draw key: expected {KEY_BYTES} bytes, found {len(key)}; make one with `secrets.token_bytes({KEY_BYTES})`"
+        )
 
 
 def keyed_words(key: bytes, purpose: str, scope: tuple[str, ...], record_ids: Iterable[str]) -> WordArray:
     """One 64-bit word per record id: PRF(key, purpose | scope | record id), keyed BLAKE2b."""
     _check_key(key)
-    base = hashlib.blake2b(b"".join(map(_frame, (purpose, *scope))), key=key, digest_size=8, person=b"pass-draws")
+    base = hashlib.blake2b(framed(purpose, *scope), key=key, digest_size=8, person=b"pass-draws")
     digests = []
     for record_id in record_ids:
         state = base.copy()
-        state.update(_frame(record_id))
+        state.update(framed(record_id))
         digests.append(state.digest())
     return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
@@ -81,7 +78,7 @@ def _first_above(cumulative: DoubleArray, picks: DoubleArray) -> IntArray:
     n, pool = cumulative.shape
     total = cumulative[:, -1]
     if not (np.isfinite(total).all() and (total > 0).all()):
-        raise ConfigError("a row of P(x'|x) is empty or not finite: the model cannot be used for draws")
+        raise ConfigError("P(x'|x): expected rows of finite numbers with a sum above 0, found others; train the model again")
     row = np.arange(n)
     low, high = np.zeros(picks.shape, dtype=np.int64), np.full(picks.shape, pool - 1, dtype=np.int64)
     # The tail after the last donor with mass equals the total exactly, so its threshold is the full range: equal

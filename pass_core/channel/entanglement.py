@@ -51,15 +51,16 @@ def what_the_data_allow(labels: Mapping[str, IntArray], attributes: tuple[Attrib
     useful = [labels[a.name] for a in with_role(attributes, "useful")]
     alone = sum(joint_entropy([column]) for column in useful)
     together = joint_entropy(useful)
-    shared, left = {}, {}
-    for attribute in with_role(attributes, "private"):
-        private = labels[attribute.name]
-        # H(X|S) of equally likely records: the average of ln n_s, where n_s records share the record's class.
-        _, counts = np.unique(private, return_counts=True)
-        left[attribute.name] = float(counts @ np.log(counts) / counts.sum())
-        shared[attribute.name] = max(0.0, together + joint_entropy([private]) - joint_entropy([*useful, private]))
-    whole, correlation = float(np.log(len(useful[0]))), alone - together
-    return Allowance(useful_entropy=alone, total_correlation=correlation, shared=shared, record_entropy=whole, record_left=left)
+    hidden = {a.name: labels[a.name] for a in with_role(attributes, "private")}
+    # H(X|S) of equally likely records: the average of ln n_s, where n_s records share the record's class.
+    counts = {name: np.unique(column, return_counts=True)[1] for name, column in hidden.items()}
+    return Allowance(
+        useful_entropy=alone,
+        total_correlation=alone - together,
+        shared={s: max(0.0, together + joint_entropy([c]) - joint_entropy([*useful, c])) for s, c in hidden.items()},
+        record_entropy=float(np.log(len(useful[0]))),
+        record_left={name: float(n @ np.log(n) / n.sum()) for name, n in counts.items()},
+    )
 
 
 def joint_entropy(columns: list[IntArray]) -> float:

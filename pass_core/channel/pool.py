@@ -39,15 +39,13 @@ class PoolConfig:
             raise ConfigError(f"donors: expected at least 1, found {self.donors}")
         if self.target and self.stratify:
             raise ConfigError("target: expected without `stratify`: one gives shares, the other takes the data's; remove one")
-        twice = sorted({name for name in self.stratify if self.stratify.count(name) > 1})
-        if twice:
+        if twice := sorted({name for name in self.stratify if self.stratify.count(name) > 1}):
             raise ConfigError(f"stratify: expected every attribute once, found several times: {', '.join(twice)}")
         for name, shares in self.target.items():
             if not shares:
-                raise ConfigError(f"target: expected the share of at least one class of {name!r}, found none")
-            for share in shares.values():
-                if not 0 <= share <= 1:
-                    raise ConfigError(f"target: expected shares of {name!r} between 0 and 1, found {share}")
+                raise ConfigError(f"target: expected the share of at least one class of {name!r}, found none; name one")
+            if wrong := [share for share in shares.values() if not 0 <= share <= 1]:
+                raise ConfigError(f"target: expected shares of {name!r} between 0 and 1, found {wrong[0]}")
             if _total(shares) > 1 + ROUNDING:
                 raise ConfigError(f"target: expected shares of {name!r} that sum to 1, found {float(_total(shares)):g}")
 
@@ -71,11 +69,20 @@ def sample_pool(
         barred = f", of {n_records}, that pool.only allows" if config.only else ""
         raise DataError(f"pool.donors: expected at most the {len(allowed)} training records{barred}, found {n_donors}; lower it")
     if config.target or config.stratify:
-        cells = _target_cells(columns, config, n_donors) if config.target else _data_cells(columns, config.stratify, n_records)
-        donors = _draw(columns, cells, n_donors, allowed=allowed, config=config, rng=rng)
+        donors = _draw(columns, n_donors, n_records, allowed=allowed, config=config, rng=rng)
     else:
         donors = allowed[rng.choice(len(allowed), size=n_donors, replace=False)]
-    _check_useful(columns, useful, allowed, donors, config)
+    given = "give every class a share in pool.target, or raise pool.donors"
+    advice = given if config.target else "raise pool.donors or change the seed"
+    for name in useful:
+        labels = columns[name].labels
+        missing = np.setdiff1d(labels, labels[donors])
+        if len(missing):
+            excluded = len(np.setdiff1d(missing, labels[allowed]))
+            raise DataError(
+                f"pool: expected a donor of each class, found none for {len(missing)} class(es) of useful attribute {name!r}: "
+                + (f"pool.only allows no record of {excluded} of them; widen it" if excluded else advice)
+            )
     return np.sort(donors)
 
 
@@ -84,9 +91,8 @@ def apportion(shares: Iterable[Fraction], donors: int, rng: np.random.Generator)
     quotas = [share * donors for share in shares]
     counts = [math.floor(quota) for quota in quotas]
     by_remainder = sorted(rng.permutation(len(quotas)).tolist(), key=lambda k: counts[k] - quotas[k])
-    for k in by_remainder[: donors - sum(counts)]:
-        counts[k] += 1
-    return counts
+    larger = set(by_remainder[: donors - sum(counts)])
+    return [count + (k in larger) for k, count in enumerate(counts)]
 
 
 def _allowed(columns: Mapping[str, Column], n_records: int, only: Mapping[str, str]) -> IntArray:
@@ -128,24 +134,23 @@ def _class_shares(column: Column, name: str, wanted: Mapping[str, float]) -> dic
     return {index: share for index, share in shares.items() if share}
 
 
-def _data_cells(columns: Mapping[str, Column], names: tuple[str, ...], n_records: int) -> Cells:
-    """Every combination of classes that occurs, with its share of the training records."""
-    stacked = np.stack([_column(columns, name, "pool.stratify").labels for name in names], axis=1)
-    cells, counts = np.unique(stacked, axis=0, return_counts=True)
-    return {tuple(cell): Fraction(count, n_records) for cell, count in zip(cells.tolist(), counts.tolist(), strict=True)}
-
-
 def _draw(
-    columns: Mapping[str, Column], cells: Cells, n: int, *, allowed: IntArray, config: PoolConfig, rng: np.random.Generator
+    columns: Mapping[str, Column], n: int, n_records: int, *, allowed: IntArray, config: PoolConfig, rng: np.random.Generator
 ) -> IntArray:
-    """Draws each cell's share of the `n` donors, uniformly within the cell."""
+    """Draws each combination's share of the `n` donors, uniformly among its records."""
     names = tuple(config.target) or config.stratify
-    stacked = np.stack([columns[name].labels[allowed] for name in names], axis=1)
-    found, cell_of = np.unique(stacked, axis=0, return_inverse=True)
+    stacked = np.stack(
+        [_column(columns, name, "pool.target" if config.target else "pool.stratify").labels for name in names], axis=1
+    )
+    found, cell_of, counts = np.unique(stacked, axis=0, return_inverse=True, return_counts=True)
     number = {tuple(cell): k for k, cell in enumerate(found.tolist())}
+    if config.target:
+        cells = _target_cells(columns, config, n)
+    else:  # the data's own shares
+        cells = {cell: Fraction(count, n_records) for cell, count in zip(number, counts.tolist(), strict=True)}
     drawn = []
     for cell, wanted in zip(cells, apportion(cells.values(), n, rng), strict=True):
-        members = allowed[cell_of.reshape(-1) == number.get(cell, -1)]
+        members = allowed[cell_of.reshape(-1)[allowed] == number.get(cell, -1)]
         if len(members) < wanted:
             classes = " and ".join(f"{name} {columns[name].shown[k]!r}" for name, k in zip(names, cell, strict=True))
             raise DataError(
@@ -155,22 +160,6 @@ def _draw(
             )
         drawn.append(rng.choice(members, size=wanted, replace=False))
     return np.concatenate(drawn)
-
-
-def _check_useful(
-    columns: Mapping[str, Column], useful: tuple[str, ...], allowed: IntArray, donors: IntArray, config: PoolConfig
-) -> None:
-    given = "give every class a share in pool.target, or raise pool.donors"
-    advice = given if config.target else "raise pool.donors or change the seed"
-    for name in useful:
-        labels = columns[name].labels
-        missing = np.setdiff1d(labels, labels[donors])
-        if len(missing):
-            barred = len(np.setdiff1d(missing, labels[allowed]))
-            raise DataError(
-                f"the pool of {len(donors)} donors has none for {len(missing)} class(es) of useful attribute {name!r}: "
-                + (f"pool.only allows no record of {barred} of them; widen it" if barred else advice)
-            )
 
 
 def _column(columns: Mapping[str, Column], name: str, parameter: str) -> Column:

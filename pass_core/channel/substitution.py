@@ -1,13 +1,13 @@
 """The channel P(x'|x) over a finite pool of donors (PASS, ICML 2025, eq. 2)."""
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -31,39 +31,45 @@ class Channel(Protocol):
         """Yields (rows, P) with P (rows, pool), which the caller may change; memory does not grow with the records."""
 
 
-def padded_blocks(features: FloatArray, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Yields (rows, block): `BLOCK_ROWS` records each, the last ones followed by zeros."""
-    for start in range(0, len(features), BLOCK_ROWS):
-        rows = slice(start, min(start + BLOCK_ROWS, len(features)))
-        padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
-        padded[: rows.stop - rows.start] = features[rows]
-        yield rows, torch.from_numpy(padded).to(device)
+class BlockChannel(ABC):
+    """A channel that computes P from tensors, in blocks of `BLOCK_ROWS` records, the last ones followed by zeros."""
+
+    donors: Tensor  # (pool, …) what it knows of each donor
+
+    @property
+    def pool_size(self) -> int:
+        return len(self.donors)
+
+    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        for start in range(0, len(features), BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, len(features)))
+            padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
+            padded[: rows.stop - rows.start] = features[rows]
+            with torch.inference_mode():
+                found = self.probabilities(torch.from_numpy(padded).to(self.donors.device))
+            yield rows, found[: rows.stop - rows.start].cpu().numpy()
+
+    @abstractmethod
+    def probabilities(self, records: Tensor) -> Tensor:
+        """P (records, pool)."""
 
 
 @dataclass(frozen=True)
-class SubstitutionChannel:
+class SubstitutionChannel(BlockChannel):
     """PASS's channel: encoder f in evaluation mode, one embedding g per donor, temperature τ."""
 
     encoder: nn.Module
     donors: Tensor  # (pool, dim)
     temperature: float
 
-    @property
-    def pool_size(self) -> int:
-        return len(self.donors)
-
     @functools.cached_property
     def _scaled(self) -> Tensor:
         """(dim, pool) directions of the donors over τ; cached, since a lake calls `blocks` for a few records at a time."""
         return F.normalize(self.donors, dim=1).T / self.temperature
 
-    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        self.encoder.eval()
-        for rows, block in padded_blocks(features, self.donors.device):
-            with torch.inference_mode():
-                scores = F.normalize(self.encoder(block), dim=1) @ self._scaled
-                torch.softmax(scores, dim=1, out=scores)  # in place: fresh memory costs more than the arithmetic
-            yield rows, scores[: rows.stop - rows.start].cpu().numpy()
+    def probabilities(self, records: Tensor) -> Tensor:
+        scores = F.normalize(self.encoder.eval()(records), dim=1) @ self._scaled
+        return torch.softmax(scores, dim=1, out=scores)  # in place: fresh memory costs more than the arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,6 @@ class Exclusion:
 
     record_units: IntArray  # (n,)
     donor_units: IntArray  # (pool,)
-
-    def of(self, rows: slice | IntArray) -> NDArray[np.bool_]:
-        """(rows, pool) True where a donor is excluded for a record."""
-        return np.asarray(self.record_units[rows, None] == self.donor_units)
 
     def subset(self, rows: IntArray) -> "Exclusion":
         """The exclusion of some of the records."""
@@ -96,17 +98,17 @@ class ExcludingChannel:
     def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """The remaining donors' probabilities, scaled to sum to one; a record without any donor left is a MethodError."""
         for rows, allowed in self.channel.blocks(features):
-            allowed[self.exclusion.of(rows)] = 0
+            allowed[self.exclusion.record_units[rows, None] == self.exclusion.donor_units] = 0
             totals = allowed.sum(axis=1, keepdims=True)
             if (totals <= 0).any():
-                left = f"pool.forbid leaves {int((totals <= 0).sum())} record(s) without any donor"
-                raise MethodError(f"{left}: raise pool.donors, or forbid less")
+                found = f"expected a donor for every record, found {int((totals <= 0).sum())} record(s) without"
+                raise MethodError(f"pool.forbid: {found}; raise pool.donors, or forbid less")
             np.divide(allowed, totals, out=allowed)
             yield rows, allowed
 
 
 def exclusion_among(names: Sequence[str], donors: Sequence[str]) -> Exclusion:
-    """Records and donors of one name may not meet."""
+    """Excludes donors that have the same name as the record."""
     number = {name: k for k, name in enumerate(dict.fromkeys(donors))}
     record_units = np.array([number.get(name, -1) for name in names], dtype=np.int64)  # -1: no donor has this name
     return Exclusion(record_units, np.array([number[name] for name in donors], dtype=np.int64))

@@ -1,31 +1,27 @@
 """Methods that know a donor by its useful classes alone: they draw one of the kind that a classifier guesses."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.channel.substitution import padded_blocks
-from pass_core.data import FloatArray, Records, Rng, with_role
-from pass_core.errors import MethodError
+from pass_core.channel.substitution import BlockChannel
+from pass_core.data import Records, Rng
 from pass_core.methods.base import FittedChannel, ReleaseContext
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig, fit_heads
-from pass_core.training.networks import Widths, below, build_network, restored, with_prefix
+from pass_core.training.networks import CLASSIFIER, below, build_network, restored, with_prefix
 from pass_core.training.parallel import share_statistics
-
-CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's
 
 
 @dataclass(frozen=True)
-class KindChannel:
+class KindChannel(BlockChannel):
     """P(x'|x): a kind of donor, a combination of useful classes, by a classifier's best guess; uniform within the kind.
 
     Any other kind of the pool is e^−ε times as likely as the guessed one, so that no two records' probabilities of a donor
@@ -37,45 +33,30 @@ class KindChannel:
     donors: Tensor  # (pool, useful) class of every donor
     epsilon: float  # infinite: always the guess
 
-    @property
-    def pool_size(self) -> int:
-        return len(self.donors)
-
-    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        self.classifier.eval()
+    def probabilities(self, records: Tensor) -> Tensor:
         kinds, kind_of, counts = torch.unique(self.donors, dim=0, return_inverse=True, return_counts=True)
         other = math.exp(-self.epsilon)
         guess = 1 / (1 + (len(kinds) - 1) * other)
-        for rows, block in padded_blocks(features, self.donors.device):
-            with torch.inference_mode():
-                heads = self.classifier(block).split(self.classes.tolist(), dim=1)
-                scores = torch.stack([F.log_softmax(head, dim=1)[:, kinds[:, j]] for j, head in enumerate(heads)]).sum(dim=0)
-                guessed = F.one_hot(scores.argmax(dim=1), len(kinds)).bool()  # the likeliest kind that has a donor
-                share = torch.where(guessed, guess, guess * other) / counts  # (block, kinds)
-                probabilities = share[:, kind_of]
-            yield rows, probabilities[: rows.stop - rows.start].cpu().numpy()
+        heads = self.classifier.eval()(records).split(self.classes.tolist(), dim=1)
+        scores = torch.stack([F.log_softmax(head, dim=1)[:, kinds[:, j]] for j, head in enumerate(heads)]).sum(dim=0)
+        guessed = F.one_hot(scores.argmax(dim=1), len(kinds)).bool()  # the likeliest kind that has a donor
+        share: Tensor = torch.where(guessed, guess, guess * other) / counts  # (records, kinds)
+        return share[:, kind_of]
 
 
-ConfigT = TypeVar("ConfigT")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassDonorMethod:
+    """Draws donors by the useful classes that a classifier sees."""
 
-
-class ClassDonorMethod(ABC, Generic[ConfigT]):
-    """Draws donors by the useful classes that a classifier sees; a subclass declares ε."""
-
-    summary: ClassVar[str]
-    config_type: ClassVar[type[Any]]
-
-    @abstractmethod
-    def epsilon(self, config: ConfigT) -> float:
-        """ε of the channel; infinite: always the guessed kind."""
+    summary: str
+    config_type: type[Any]
+    epsilon: Callable[[Any], float]  # config -> ε of the channel; infinite: always the guessed kind
 
     def fit(
-        self, data: Records, *, context: ReleaseContext, config: ConfigT, training: TrainConfig, rng: Rng, run: TrainingContext
+        self, data: Records, *, context: ReleaseContext, config: Any, training: TrainConfig, rng: Rng, run: TrainingContext
     ) -> FittedChannel:
         """Trains the classifier of useful attributes."""
-        useful = with_role(context.attributes, "useful")
-        if not useful:
-            raise MethodError("expected at least one useful attribute, found none: declare one in the data set's section")
+        useful = context.needed("useful")
         generator = torch_generator(rng)
         data = data.subset(run.trained_rows(len(data)))
         widths = [a.n_classes for a in useful]
@@ -87,7 +68,7 @@ class ClassDonorMethod(ABC, Generic[ConfigT]):
         donors = torch.from_numpy(np.stack([context.pool.labels[a.name] for a in useful], axis=1)).to(context.device)
         return _fitted(KindChannel(classifier, torch.tensor(widths), donors, self.epsilon(config)), context)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> FittedChannel:
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: Any) -> FittedChannel:
         """Raises MethodError when it was trained for another pool."""
         context.check_pool(len(state["donors"]))
         shape, outputs = context.pool.feature_shape, int(state["classes"].sum())

@@ -1,9 +1,9 @@
 """Methods that add noise or mask entries: the range to which values are clipped, and the release."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,11 +37,6 @@ class ValueRange:
         """The largest difference of two values."""
         return self.high - self.low
 
-    @property
-    def middle(self) -> FloatArray:
-        """Grey for images, else the mean."""
-        return ((self.low + self.high) / 2).astype(np.float32)
-
     def clip(self, features: FloatArray) -> FloatArray:
         """Values within the range."""
         return np.clip(features, self.low, self.high)
@@ -52,37 +47,24 @@ def laplace(rng: Rng, shape: tuple[int, ...], scale: FloatArray | float) -> Floa
     return (rng.laplace(0.0, 1.0, shape) * scale).astype(np.float32)
 
 
-ConfigT = TypeVar("ConfigT")
+@dataclass(frozen=True, slots=True)
+class NoiseMethod:
+    """A method that learns only the range of values."""
 
+    summary: str
+    config_type: type[Any]
+    release: Callable[[FloatArray, ValueRange, Any, Rng], FloatArray]  # new records from clipped ones, their range, the config
 
-class NoiseMethod(ABC, Generic[ConfigT]):
-    """A method that learns only the range of values; a subclass changes the records."""
-
-    summary: ClassVar[str]
-    config_type: ClassVar[type[Any]]
-
-    @abstractmethod
-    def release(self, records: FloatArray, values: ValueRange, config: ConfigT, rng: Rng) -> FloatArray:
-        """New records from clipped ones."""
-
-    def fit(self, data: Records, *, config: ConfigT, **_: object) -> "FittedNoise[ConfigT]":
+    def fit(self, data: Records, *, config: Any, **_: object) -> RecordMaker:
         """Learns the range of values."""
-        return FittedNoise(self, ValueRange.learn(data.features), config)
+        return self._fitted(ValueRange.learn(data.features), config)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> "FittedNoise[ConfigT]":
-        return FittedNoise(self, ValueRange(state["low"].numpy(), state["high"].numpy()), config)
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: Any) -> RecordMaker:
+        return self._fitted(ValueRange(state["low"].numpy(), state["high"].numpy()), config)
 
+    def _fitted(self, values: ValueRange, config: Any) -> RecordMaker:
+        learnt = {"low": torch.from_numpy(values.low), "high": torch.from_numpy(values.high)}
+        return RecordMaker(functools.partial(self._release, values, config), learnt)
 
-@dataclass(frozen=True)
-class FittedNoise(RecordMaker, Generic[ConfigT]):
-    """The range of values, and the noise added within it."""
-
-    method: NoiseMethod[ConfigT]
-    values: ValueRange
-    config: ConfigT
-
-    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
-        return self.method.release(self.values.clip(records), self.values, self.config, rng)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"low": torch.from_numpy(self.values.low), "high": torch.from_numpy(self.values.high)}
+    def _release(self, values: ValueRange, config: Any, records: FloatArray, rng: Rng) -> FloatArray:
+        return self.release(values.clip(records), values, config, rng)

@@ -103,14 +103,8 @@ class _ObjectiveFunction(torch.autograd.Function):
         return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
 
 
-@dataclass(frozen=True, slots=True)
-class _BatchLaw:
-    """The result of one pass over the batch."""
-
-    class_means: list[Tensor]  # (classes, pool) per private attribute; zero for an absent class
-    class_shares: list[Tensor]  # (classes,)
-    masses: list[Tensor]  # (batch, classes) per useful attribute: P(U' = u | x)
-    row_entropy: Tensor  # mean H(X'|X)
+# Means of P (classes, pool) and shares (classes,) per private attribute; P(U'=u|x) (batch, classes) per useful one; mean H(X'|X)
+_BatchLaw = tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]
 
 
 def _chunks(batch: int) -> Iterator[slice]:
@@ -138,7 +132,7 @@ def _first_pass(f: Tensor, g: Tensor, private: tuple[Tensor, ...], parts: Object
     sums = [parts.world.sum(total) for total in sums]
     entropy, batch = parts.world.sum(entropy), batch * parts.world.processes
     means = [total / count.clamp_min(1)[:, None] for total, count in zip(sums, counts, strict=True)]
-    return log_p, _BatchLaw(means, [count / batch for count in counts], masses, (entropy / batch).to(f.dtype))
+    return log_p, (means, [count / batch for count in counts], masses, (entropy / batch).to(f.dtype))
 
 
 def _terms(
@@ -147,18 +141,19 @@ def _terms(
     """The terms; the table (k, pool) and weights (batch, k) whose product is G but for L_X; rows to correct per useful one."""
     batch = len(log_p) * parts.world.processes
     terms, table, weights, faint = [], [], [], []
-    for labels, means, shares in zip(private, law.class_means, law.class_shares, strict=True):
+    class_means, class_shares, useful_masses, row_entropy = law
+    for labels, means, shares in zip(private, class_means, class_shares, strict=True):
         logs = means.clamp_min(SMALLEST_PROBABILITY).log()
         terms.append((shares * (means * logs).sum(dim=1)).sum())
         table.append(logs * (parts.private_weight / batch))
         weights.append(F.one_hot(labels, len(means)).to(log_p.dtype))
-    overall = law.class_shares[0] @ law.class_means[0]  # every record is of one class of the first attribute
+    overall = class_shares[0] @ class_means[0]  # every record is of one class of the first attribute
     logs = overall.clamp_min(SMALLEST_PROBABILITY).log()
     spread = -(overall * logs).sum()
     if parts.excess_weight:
         table.append(logs[None] * (-parts.excess_weight / batch))
         weights.append(log_p.new_ones(len(log_p), 1))
-    for labels, masses, donors in zip(useful, law.masses, parts.useful_donors, strict=True):
+    for labels, masses, donors in zip(useful, useful_masses, parts.useful_donors, strict=True):
         own = masses.gather(1, labels[:, None])[:, 0]
         rows = torch.nonzero(own < SMALLEST_MASS)[:, 0]
         logs = own.clamp_min(SMALLEST_MASS).log()
@@ -169,7 +164,7 @@ def _terms(
         weight[rows] = 0
         weights.append(weight)
         faint.append(rows)
-    return torch.stack([*terms, spread, law.row_entropy]), torch.cat(table), torch.cat(weights, dim=1), faint
+    return torch.stack([*terms, spread, row_entropy]), torch.cat(table), torch.cat(weights, dim=1), faint
 
 
 def _matching(log_p: Tensor, labels: Tensor, donors: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """The interface of obfuscation methods; what learns (Method) and what was learnt (Fitted) are different types."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,8 +12,8 @@ import pass_core.methods
 from pass_core import discovery
 from pass_core.attacks.base import Adversary
 from pass_core.channel.substitution import BLOCK_ROWS, Channel, Exclusion, draw_substitutes
-from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng, with_role
-from pass_core.errors import MethodError
+from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng, Role, with_role
+from pass_core.errors import ConfigError, MethodError
 from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import hold_out
 from pass_core.training.loop import TrainConfig
@@ -28,18 +27,35 @@ class ReleaseContext:
     pool: Records
     device: torch.device
     exclusion: Exclusion | None = None  # in training: donors that its records may not get at release
+    known: tuple[str, ...] = ()  # in training: attributes that the recipient of the release knows of every record
 
-    def private_and_useful(self) -> tuple[tuple[Attribute, ...], tuple[Attribute, ...]]:
-        """The attributes of both roles; raises MethodError when either has none."""
-        private, useful = with_role(self.attributes, "private"), with_role(self.attributes, "useful")
-        if not private or not useful:
-            raise MethodError("expected at least one private and one useful attribute; see the data set's section")
-        return private, useful
+    def needed(self, role: Role) -> tuple[Attribute, ...]:
+        """The attributes of a role; raises MethodError when it has none."""
+        found = with_role(self.attributes, role)
+        if not found:
+            raise MethodError(f"expected at least one {role} attribute, found none: declare one in the data set's section")
+        return found
 
     def check_pool(self, n_donors: int) -> None:
         """Raises MethodError when a model was trained for a pool of another size."""
         if n_donors != len(self.pool):
             raise MethodError(f"expected a pool of the model's {n_donors} donors, found {len(self.pool)}; train again")
+
+
+def known_attributes(
+    attributes: tuple[Attribute, ...], knows: Sequence[str] | None, released: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What a protector hides from: what `Recipient.knows` names; by default the useful attributes, which a release shows anyway.
+
+    Released classes are known to everybody. Nothing hides a private attribute from who knows it: such a name changes nothing. To
+    hide from who knows a general attribute that is entangled with the private ones removes it, so it has to be named.
+    """
+    names = [a.name for a in attributes]
+    if unknown := [name for name in knows or () if name not in names]:
+        expected = f"expected attributes of the data set ({', '.join(names)}), found {', '.join(unknown)}"
+        raise ConfigError(f"attacker.knows: {expected}; name attributes that are declared private, useful or general")
+    declared = [a.name for a in attributes if a.role == "useful"] if knows is None else (*knows, *released)
+    return tuple(a.name for a in attributes if a.role != "private" and a.name in declared)
 
 
 class Fitted(Protocol):
@@ -63,6 +79,7 @@ class FittedChannel:
     channel: Channel
     donor_features: FloatArray  # (pool, *shape)
     learnt: Mapping[str, Tensor]
+    figures: Mapping[str, float] = field(default_factory=dict)  # of its training, beside the curves; not saved with the model
 
     def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         return draw_substitutes(self.channel, features, self.donor_features, rng)
@@ -71,17 +88,16 @@ class FittedChannel:
         return dict(self.learnt)
 
 
-class RecordMaker(ABC):
-    """A trained protector that generates new records, a block at a time."""
+@dataclass(frozen=True)
+class RecordMaker:
+    """A trained protector that generates new records, with the tensors to save."""
+
+    release: Callable[[FloatArray, Rng], FloatArray]  # new records for one block
+    learnt: Mapping[str, Tensor]
 
     @property
     def channel(self) -> None:
         """It draws no donors."""
-        return None
-
-    @abstractmethod
-    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
-        """New records for one block."""
 
     def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         released: FloatArray = np.empty_like(features)
@@ -89,6 +105,9 @@ class RecordMaker(ABC):
             rows = slice(start, start + BLOCK_ROWS)
             released[rows] = self.release(features[rows], rng)
         return released
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self.learnt)
 
 
 @runtime_checkable

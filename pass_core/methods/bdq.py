@@ -56,7 +56,7 @@ class BlurDifferenceQuantise(Generator):
 
     def __init__(self, shape: Shape) -> None:
         if len(shape) not in (2, 3):
-            raise MethodError(f"encoder: bdq blurs along time or space: expected windows or images, found shape {shape}")
+            raise MethodError(f"encoder bdq: expected windows or images to blur, found shape {shape}; set encoder: generator")
         super().__init__(shape, (0,))
         self.levels = SoftLevels()
 

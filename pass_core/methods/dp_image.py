@@ -1,8 +1,9 @@
 """DP-Image (Xue et al. 2021): Laplace noise on the short vector of an autoencoder."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,43 +30,30 @@ class DpImageConfig(Checked):
     within: float = ranged(0.99, above=0, at_most=1)  # share of the training records' numbers that clipping leaves as they are
 
 
-@dataclass(frozen=True)
-class FittedDpImage(RecordMaker):
-    """A trained autoencoder and the range of its numbers."""
+@torch.inference_mode()
+def release(records: FloatArray, rng: Rng, *, network: Autoencoder, low: Tensor, high: Tensor, epsilon: float) -> FloatArray:
+    """x' = decode( clip(encode(x)) + Lap(range/ε) ); the range of the short vectors is `low` to `high` (latent,)."""
+    latent = network.encode(torch.from_numpy(np.array(records)).to(low.device))
+    noise = laplace(rng, tuple(latent.shape), ((high - low) / epsilon).cpu().numpy())
+    clipped = torch.minimum(torch.maximum(latent, low), high)
+    return network.decode(clipped + torch.from_numpy(noise).to(low.device)).cpu().numpy()
 
-    network: Autoencoder
-    low: Tensor  # (latent,)
-    high: Tensor
-    epsilon: float
 
-    @torch.inference_mode()
-    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
-        scale = ((self.high - self.low) / self.epsilon).cpu().numpy()
-        latent = self.network.encode(torch.from_numpy(np.array(records)).to(self.low.device))
-        clipped = torch.minimum(torch.maximum(latent, self.low), self.high)
-        noise = torch.from_numpy(laplace(rng, tuple(latent.shape), scale)).to(self.low.device)
-        return self.network.decode(clipped + noise).cpu().numpy()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return with_prefix("network", self.network.state_dict()) | {"low": self.low, "high": self.high}
+def fitted_autoencoder(network: Autoencoder, low: Tensor, high: Tensor, epsilon: float) -> RecordMaker:
+    """The protector made of a trained autoencoder and the range of its numbers."""
+    learnt = with_prefix("network", network.state_dict()) | {"low": low, "high": high}
+    return RecordMaker(functools.partial(release, network=network, low=low, high=high, epsilon=epsilon), learnt)
 
 
 class DpImage:
-    """x' = decode( clip(encode(x)) + Lap(range/ε) )."""
+    """DP-Image."""
 
     summary: ClassVar[str] = "DP-Image: Laplace noise on the short vector of an autoencoder"
     config_type: ClassVar[type[DpImageConfig]] = DpImageConfig
 
     def fit(
-        self,
-        data: Records,
-        *,
-        context: ReleaseContext,
-        config: DpImageConfig,
-        training: TrainConfig,
-        rng: Rng,
-        run: TrainingContext,
-    ) -> FittedDpImage:
+        self, data: Records, *, context: ReleaseContext, config: Any, training: TrainConfig, rng: Rng, run: TrainingContext
+    ) -> RecordMaker:
         """Learns to reconstruct records (mean squared error of standardised values), then the range of the short vectors."""
         generator = torch_generator(rng)
         data = data.subset(run.trained_rows(len(data)))
@@ -84,15 +72,14 @@ class DpImage:
         with torch.inference_mode():
             latents = torch.cat([network.encode(block) for block in features.split(BLOCK_ROWS)]).cpu().numpy()
         outside = (1 - config.within) / 2
-        low, high = np.quantile(latents, [outside, 1 - outside], axis=0).astype(np.float32)
-        device = context.device
-        return FittedDpImage(network, torch.from_numpy(low).to(device), torch.from_numpy(high).to(device), config.epsilon)
+        low, high = torch.from_numpy(np.quantile(latents, [outside, 1 - outside], axis=0).astype(np.float32)).to(context.device)
+        return fitted_autoencoder(network, low, high, config.epsilon)
 
-    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: DpImageConfig) -> FittedDpImage:
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: DpImageConfig) -> RecordMaker:
         shape = context.pool.feature_shape
         network = restored(lambda any_: drawn_from(any_, lambda: Autoencoder(shape, config.latent)), below("network", state))
         low, high = (state[name].to(context.device) for name in ("low", "high"))
-        return FittedDpImage(network.to(context.device), low, high, config.epsilon)
+        return fitted_autoencoder(network.to(context.device), low, high, config.epsilon)
 
 
 METHOD = DpImage()

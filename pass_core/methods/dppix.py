@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,26 +19,21 @@ class DppixConfig(Checked):
     differing: int | None = ranged(None, at_least=1)  # m; null: a quarter of a cell, which is the usual 16 for images
 
 
-class Dppix(NoiseMethod[DppixConfig]):
+def release(records: FloatArray, values: ValueRange, config: DppixConfig, rng: Rng) -> FloatArray:
     """Every value of a cell becomes the cell's mean + Lap(Δ·m/(values in a cell · ε)), per channel."""
-
-    summary: ClassVar[str] = "DPPix: means of cells with Laplace noise"
-    config_type: ClassVar[type[DppixConfig]] = DppixConfig
-
-    def release(self, records: FloatArray, values: ValueRange, config: DppixConfig, rng: Rng) -> FloatArray:
-        axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
-        differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
-        sums, counts = records, np.ones(records.shape[1:], dtype=np.float32)
-        span = np.broadcast_to(values.span, records.shape[1:])
-        for axis in axes:  # the last cells may be smaller, and their means noisier
-            starts = np.arange(0, records.shape[axis], config.cell)
-            sums = np.add.reduceat(sums, starts, axis=axis)
-            counts = np.add.reduceat(counts, starts, axis=axis - 1)
-            span = np.maximum.reduceat(span, starts, axis=axis - 1)
-        noisy: FloatArray = sums / counts + laplace(rng, sums.shape, span * differing / (counts * config.epsilon))
-        for axis in axes:
-            noisy = noisy.repeat(config.cell, axis=axis).take(range(records.shape[axis]), axis=axis)
-        return values.clip(noisy) if records.ndim == 4 else noisy
+    axes = tuple(range(1 if records.ndim == 2 else 2, records.ndim))
+    differing = math.ceil(config.cell ** len(axes) / 4) if config.differing is None else config.differing
+    sums, counts = records, np.ones(records.shape[1:], dtype=np.float32)
+    span = np.broadcast_to(values.span, records.shape[1:])
+    for axis in axes:  # the last cells may be smaller, and their means noisier
+        starts = np.arange(0, records.shape[axis], config.cell)
+        sums = np.add.reduceat(sums, starts, axis=axis)
+        counts = np.add.reduceat(counts, starts, axis=axis - 1)
+        span = np.maximum.reduceat(span, starts, axis=axis - 1)
+    noisy: FloatArray = sums / counts + laplace(rng, sums.shape, span * differing / (counts * config.epsilon))
+    for axis in axes:
+        noisy = noisy.repeat(config.cell, axis=axis).take(range(records.shape[axis]), axis=axis)
+    return values.clip(noisy) if records.ndim == 4 else noisy
 
 
-METHOD = Dppix()
+METHOD = NoiseMethod(summary="DPPix: means of cells with Laplace noise", config_type=DppixConfig, release=release)

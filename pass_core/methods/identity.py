@@ -10,14 +10,9 @@ from pass_core.data import FloatArray, Records, Rng
 from pass_core.methods.base import RecordMaker, ReleaseContext
 
 
-class FittedIdentity(RecordMaker):
-    """Releases records unchanged."""
-
-    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
-        return records
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
+def unchanged(records: FloatArray, _: Rng) -> FloatArray:
+    """The records themselves."""
+    return records
 
 
 class Identity:
@@ -26,11 +21,11 @@ class Identity:
     summary: ClassVar[str] = "no protection: the control that every attack must break"
     config_type: ClassVar[type[NoSettings]] = NoSettings
 
-    def fit(self, data: Records, **_: object) -> FittedIdentity:
-        return FittedIdentity()
+    def fit(self, data: Records, **_: object) -> RecordMaker:
+        return RecordMaker(unchanged, {})
 
-    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: NoSettings) -> FittedIdentity:
-        return FittedIdentity()
+    def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: NoSettings) -> RecordMaker:
+        return RecordMaker(unchanged, {})
 
 
 METHOD = Identity()

@@ -1,7 +1,6 @@
 """The Laplace mechanism: noise on each value, scaled so that any two values are hard to distinguish."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray, Rng
@@ -15,16 +14,10 @@ class LaplaceConfig(Checked):
     epsilon: float = ranged(10.0, above=0)
 
 
-class Laplace(NoiseMethod[LaplaceConfig]):
-    """x' = x + Lap(Δ/ε), Δ the range of a value."""
-
-    summary: ClassVar[str] = "Laplace mechanism: noise on every value"
-    config_type: ClassVar[type[LaplaceConfig]] = LaplaceConfig
-
-    def release(self, records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: Rng) -> FloatArray:
-        """Pixels stay within their range; clipping after the noise costs no privacy."""
-        noisy = records + laplace(rng, records.shape, values.span / config.epsilon)
-        return values.clip(noisy) if records.ndim == 4 else noisy
+def release(records: FloatArray, values: ValueRange, config: LaplaceConfig, rng: Rng) -> FloatArray:
+    """x' = x + Lap(Δ/ε), Δ the range of a value. Pixels stay within theirs: clipping after the noise costs no privacy."""
+    noisy = records + laplace(rng, records.shape, values.span / config.epsilon)
+    return values.clip(noisy) if records.ndim == 4 else noisy
 
 
-METHOD = Laplace()
+METHOD = NoiseMethod(summary="Laplace mechanism: noise on every value", config_type=LaplaceConfig, release=release)

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.channel.joint_law import entropy
+from pass_core.channel.entanglement import joint_entropy
 from pass_core.checks import ranged
-from pass_core.data import Attribute, IntArray, Records, combinations, with_role
+from pass_core.data import Attribute, Records, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier
 from pass_core.methods.adversarial.players import GameConfig, GeneratorLoss, Move, Players, total
@@ -60,7 +59,7 @@ class Mass(AdversarialMethod[MassConfig]):
     def objective(self, data: Records, context: ReleaseContext, config: MassConfig) -> GeneratorLoss:
         """Raises MethodError when the bounds exclude each other on these records."""
         private, useful = with_role(context.attributes, "private"), with_role(context.attributes, "useful")
-        uncertainty = {a.name: label_entropy(data.labels[a.name]) for a in private + useful}
+        uncertainty = {a.name: joint_entropy([data.labels[a.name]]) for a in private + useful}
         wanted = {a.name: _wanted(data, a, private, config) for a in useful}
 
         def terms(move: Move) -> dict[str, Tensor]:
@@ -78,18 +77,13 @@ class Mass(AdversarialMethod[MassConfig]):
         return terms
 
 
-def label_entropy(labels: IntArray) -> float:
-    """Nats."""
-    return entropy(np.bincount(labels) / len(labels))
-
-
 def _wanted(data: Records, useful: Attribute, private: tuple[Attribute, ...], config: MassConfig) -> float:
     """n: with at most m nats about any private attribute, at most H(U|S) + m nats can stay of a useful one."""
     labels = data.labels[useful.name]
-    most = label_entropy(labels)
+    most = joint_entropy([labels])
     for attribute in private:
         other = data.labels[attribute.name]
-        conditional = label_entropy(combinations([labels, other])) - label_entropy(other)
+        conditional = joint_entropy([labels, other]) - joint_entropy([other])
         most = min(most, conditional + config.private_information)
     if config.useful_information is None:
         return max(most - config.slack, 0.0)

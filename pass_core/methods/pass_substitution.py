@@ -9,19 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pass_core.channel.joint_law import entropy
+from pass_core.channel.entanglement import joint_entropy
 from pass_core.channel.substitution import SubstitutionChannel
 from pass_core.checks import Checked, ranged
 from pass_core.data import Attribute, IntArray, Records, Rng, combinations, one_hot
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
 from pass_core.methods.base import FittedChannel, ReleaseContext
-from pass_core.methods.transport.solver import TransportConfig, solve_transport
+from pass_core.methods.transport.channel import TransportConfig
+from pass_core.methods.transport.solver import solve_transport
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.held_out import TOTAL, HeldOut
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
-from pass_core.training.networks import NetworkKind, below, build_network, restored, with_prefix
+from pass_core.training.networks import NetworkKind, below, restored, standardised_network, with_prefix
 from pass_core.training.parallel import World, share_statistics
 
 Preset = Literal["paper", "improved"]
@@ -57,6 +58,8 @@ class PassConfig(Checked):
     preset: Preset = "paper"
     temperature: float = ranged(0.01, above=0)  # τ
     embedding_size: int = ranged(512, at_least=1)
+    # standard deviation of the donors' embeddings at the start: cosines do not see a length, but a long vector turns slowly
+    donor_length: float = ranged(0.02, above=0)
     encoder: NetworkKind = "auto"
     private_weight: float | None = ranged(None, at_least=0)  # α
     spread_weight: float | None = ranged(None, at_least=0)  # β
@@ -91,7 +94,7 @@ class PassSubstitution:
         Each epoch reports the terms; for eq. 3 `bound`, an upper bound on Σ I(X';S) − λ Σ I(X';U) − μ I(X';X) on average (eq. 9);
         and, with held-out records, that sum and its parts on them.
         """
-        private, useful = context.private_and_useful()
+        private, useful = context.needed("private"), context.needed("useful")
         if config.joint_private:
             data, private = _joined(data, private)
         weights = config.weights(len(private), len(useful))
@@ -100,14 +103,15 @@ class PassSubstitution:
         kept_rows = run.trained_rows(len(data))
         data, exclusion = data.subset(kept_rows), context.exclusion and context.exclusion.subset(kept_rows)
         context = dataclasses.replace(context, exclusion=exclusion)
-        encoder = build_network(config.encoder, data.feature_shape, config.embedding_size, generator)
-        encoder = share_statistics(encoder, run.world).to(context.device)
-        donors = torch.randn(len(context.pool), config.embedding_size, generator=generator).to(context.device).requires_grad_()
         features = torch.from_numpy(data.features).to(context.device)
+        encoder = standardised_network(config.encoder, data.feature_shape, config.embedding_size, generator, features.cpu())
+        encoder = share_statistics(encoder, run.world).to(context.device)
+        donors = config.donor_length * torch.randn(len(context.pool), config.embedding_size, generator=generator)
+        donors = donors.to(context.device).requires_grad_()
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
         teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world) if weights.teacher else None
         objective = _objective(data, context, private=private, useful=useful, weights=weights, config=config, world=run.world)
-        entropies = [entropy(np.bincount(data.labels[a.name]) / len(data)) for a in useful]
+        entropies = [joint_entropy([data.labels[a.name]]) for a in useful]
         constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
         names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "spread", "general"]
         names += ["teacher"] if teacher else []
@@ -138,7 +142,7 @@ class PassSubstitution:
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
         context.check_pool(len(state["donors"]))
         kind, shape, size = config.encoder, context.pool.feature_shape, config.embedding_size
-        encoder = restored(lambda any_: build_network(kind, shape, size, any_), below("encoder", state))
+        encoder = restored(lambda any_: standardised_network(kind, shape, size, any_), below("encoder", state))
         return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
@@ -163,7 +167,7 @@ def _teacher(
     transport, run = TransportConfig(epsilon=config.teacher_epsilon), TrainingContext(world=world)
     channel = solve_transport(data, context=context, config=transport, training=training, rng=rng, run=run)
     seen = channel.look_at(torch.from_numpy(data.features).to(context.device), context.exclusion)
-    return lambda rows: channel.probabilities(seen.rows(rows))
+    return lambda rows: channel.mixed(seen.rows(rows))
 
 
 def _objective(
@@ -178,7 +182,9 @@ def _objective(
 ) -> Objective:
     for attribute in useful:
         if not np.isin(data.labels[attribute.name], context.pool.labels[attribute.name]).all():
-            raise MethodError(f"a class of useful attribute {attribute.name!r} has no donor: raise pool.donors")
+            raise MethodError(
+                f"pool: expected a donor of each class of {attribute.name!r}, found a class without; raise pool.donors"
+            )
     carried = [one_hot(context.pool.labels[a.name], a.n_classes).T.astype(np.float32) for a in useful]
     return Objective(
         private_classes=tuple(a.n_classes for a in private),

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pass_core.checks import ranged
 from pass_core.methods.adversarial.players import GameConfig, Move, total
-from pass_core.methods.adversarial.training import CLASSIFIER, AdversarialMethod
-from pass_core.training.networks import Widths
+from pass_core.methods.adversarial.training import AdversarialMethod
+from pass_core.training.networks import CLASSIFIER, Widths
 
 # The first is the probing attack's own; the others are narrower and wider.
 ADVERSARIES = (

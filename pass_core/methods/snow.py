@@ -1,7 +1,6 @@
 """Snow (John et al. 2020): a random part of the pixels becomes grey."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,18 +16,13 @@ class SnowConfig(Checked):
     delta: float = ranged(0.5, at_least=0, at_most=1)
 
 
-class Snow(NoiseMethod[SnowConfig]):
+def release(records: FloatArray, values: ValueRange, config: SnowConfig, rng: Rng) -> FloatArray:
     """1 − δ of the pixels, or time points in all channels, or entries of a vector become grey, or the mean."""
-
-    summary: ClassVar[str] = "Snow: a random part of each record is masked"
-    config_type: ClassVar[type[SnowConfig]] = SnowConfig
-
-    def release(self, records: FloatArray, values: ValueRange, config: SnowConfig, rng: Rng) -> FloatArray:
-        places = records.shape[1:] if records.ndim == 2 else records.shape[2:]
-        order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
-        snowed = order < round((1 - config.delta) * order.shape[1])
-        mask = snowed.reshape(len(records), *(() if records.ndim == 2 else (1,)), *places)
-        return np.where(mask, values.middle, records).astype(np.float32)
+    places = records.shape[1:] if records.ndim == 2 else records.shape[2:]
+    order = rng.random((len(records), int(np.prod(places)))).argsort(axis=1).argsort(axis=1)
+    snowed = order < round((1 - config.delta) * order.shape[1])
+    mask = snowed.reshape(len(records), *(() if records.ndim == 2 else (1,)), *places)
+    return np.where(mask, (values.low + values.high) / 2, records).astype(np.float32)
 
 
-METHOD = Snow()
+METHOD = NoiseMethod(summary="Snow: a random part of each record is masked", config_type=SnowConfig, release=release)

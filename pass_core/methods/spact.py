@@ -39,11 +39,11 @@ class Spact(AdversarialMethod[SpactConfig]):
 
     def opponents_loss(self, move: Move, config: SpactConfig) -> dict[str, Tensor]:
         with torch.no_grad():
-            first, second = _released_views(move)
-        return {"contrast": _likeness(move, first, second, config)}
+            views = _released_views(move)
+        return {"contrast": _likeness(move, views, config)}
 
     def loss(self, move: Move, config: SpactConfig) -> dict[str, Tensor]:
-        likeness = _likeness(move, *_released_views(move), config)
+        likeness = _likeness(move, _released_views(move), config)
         return {"useful": total(move.useful_losses()), "contrast": -config.contrast_weight * likeness}
 
 
@@ -55,20 +55,14 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(similar, torch.arange(len(both), device=both.device).roll(len(first)))
 
 
-def _likeness(move: Move, first: Tensor, second: Tensor, config: SpactConfig) -> Tensor:
-    embed = move.players.opponent
-    return nt_xent(embed(first), embed(second), config.contrast_temperature)
+def _likeness(move: Move, views: list[Tensor], config: SpactConfig) -> Tensor:
+    first, second = map(move.players.opponent, views)
+    return nt_xent(first, second, config.contrast_temperature)
 
 
-def _released_views(move: Move) -> tuple[Tensor, Tensor]:
-    network, device = move.players.generator, move.original.device
-
-    def view() -> Tensor:
-        changed = changed_view(move.original, network.space, move.random)
-        made: Tensor = network(changed, torch.randn(len(changed), *network.noise_shape, generator=move.random).to(device))
-        return made
-
-    return view(), view()
+def _released_views(move: Move) -> list[Tensor]:
+    network = move.players.generator
+    return [network.make(changed_view(move.original, network.space, move.random), move.random) for _ in range(2)]
 
 
 def changed_view(records: Tensor, space: RecordSpace, random: torch.Generator) -> Tensor:

@@ -14,6 +14,8 @@ from scipy import special
 from pass_core.data import DoubleArray, IntArray
 
 CONFIDENCE = 0.95
+USUAL_CORRELATION = 0.25  # of hits within a block, assumed where too few rare records show it,
+USUAL_RECORDS = 16  # with the weight of so many of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,6 @@ class Blocks:
     def centred(self, values: DoubleArray, labels: IntArray) -> DoubleArray:
         """What every record adds to the mean of `values` when the class mix is given.
 
-        An attack is compared with guessing under one class mix: a sample of blocks with another mix is no uncertainty of it.
         Where blocks are not of one class each, a class may have one block only; then the mix counts as drawn, too.
         """
         if not self.stratified:
@@ -78,18 +79,21 @@ class Blocks:
             means = np.bincount(labels, weights=values) / np.maximum(np.bincount(labels), 1)
         return np.asarray((values - means[labels]) / len(values))
 
-    def proportion(self, value: float, spread: "Spread") -> Estimate:
-        """Wilson's interval of a proportion."""
-        # No spread seen is not no spread: count blocks, as if each were one record.
-        seen = spread.variance > 0 and 0 < value < 1
-        independent = value * (1 - value) / spread.variance if seen else float(self.number)
-        return Estimate(value, *wilson(value, independent, spread.quantile))
+    def proportion(self, value: float, spread: "Spread", among: int = 1) -> Estimate:
+        """Wilson's interval of a proportion; `among`: so many intervals hold together."""
+        return Estimate(value, *wilson(value, self.effective(value, spread), spread.quantile(among)))
 
-    def p_value(self, value: float, spread: "Spread") -> float:
-        """One-sided p-value of a mean this large when the truth is 0, by Student's law; by signs where all blocks are equal."""
-        if spread.variance > 0:
-            return float(special.stdtr(spread.degrees, -value / math.sqrt(spread.variance)))
-        return float(0.5**self.number) if value > 0 else 1.0
+    def effective(self, value: float, spread: "Spread") -> float:
+        """How many independent records would know a proportion as well.
+
+        A proportion near 0 or 1 rests on a few rare records, which say little about how much they cluster in blocks. Their own
+        clustering counts the more, the more they are; before that, an ordinary one is assumed. So no miss at all never gives a
+        wider interval than some.
+        """
+        n, rare = len(self.indices), max(0.0, min(value, 1 - value) * len(self.indices) - 1)
+        assumed = 1 + (n / self.number - 1) * USUAL_CORRELATION
+        seen = spread.variance * n / (value * (1 - value)) if rare else 0.0
+        return n * (rare + USUAL_RECORDS) / (rare * seen + USUAL_RECORDS * assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +103,17 @@ class Spread:
     variance: float
     degrees: float
 
-    @property
-    def quantile(self) -> float:
-        """Of Student's law, for both ends of an interval."""
-        return float(special.stdtrit(self.degrees, (1 + CONFIDENCE) / 2))
+    def quantile(self, among: int = 1) -> float:
+        """Of Student's law, for both ends of an interval, or for those of several intervals together (Bonferroni)."""
+        return float(special.stdtrit(self.degrees, 1 - (1 - CONFIDENCE) / 2 / among))
 
     def scaled(self, factor: float) -> "Spread":
         """Of the figure times `factor`."""
         return Spread(self.variance * factor**2, self.degrees)
 
-    def around(self, mean: float) -> Estimate:
+    def around(self, mean: float, among: int = 1) -> Estimate:
         """Student's interval of a mean."""
-        reach = self.quantile * math.sqrt(self.variance)
+        reach = self.quantile(among) * math.sqrt(self.variance)
         return Estimate(mean, mean - reach, mean + reach)
 
 
@@ -119,4 +122,13 @@ def wilson(share: float, n: float, quantile: float | None = None) -> tuple[float
     z = float(special.ndtri((1 + CONFIDENCE) / 2)) if quantile is None else quantile
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - reach), min(1.0, centre + reach)
+    # At the ends both are equal but for rounding.
+    return max(0.0, centre - reach) if share > 0 else 0.0, min(1.0, centre + reach) if share < 1 else 1.0
+
+
+def clopper_pearson(share: float, n: float, tail: float) -> tuple[float, float]:
+    """Exact ends of a proportion over n independent records (Clopper and Pearson 1934), each wrong with probability `tail`."""
+    found = share * n
+    low = float(special.betaincinv(found, n - found + 1, tail)) if found > 0 else 0.0
+    high = float(special.betaincinv(found + 1, n - found, 1 - tail)) if found < n else 1.0
+    return low, high

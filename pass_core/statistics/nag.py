@@ -11,14 +11,14 @@ from scipy import stats
 
 from pass_core.data import DoubleArray, IntArray, one_hot
 from pass_core.errors import AuditError
-from pass_core.statistics.intervals import Blocks, Estimate, Spread
+from pass_core.statistics.intervals import Blocks, Estimate
 
 # A probability below this counts as this: one certain and wrong guess does not outweigh all others.
 FLOOR = 1e-6
 
 
 def majority_class(labels: IntArray) -> int:
-    """The most frequent class of the training set: what an attacker guesses without looking."""
+    """The most frequent class."""
     return int(np.bincount(labels).argmax())
 
 
@@ -37,40 +37,61 @@ def mean_nag(private: Sequence[float], useful_and_general: Sequence[float]) -> f
     return float(np.mean(useful_and_general) - np.mean(private))
 
 
+def guessed_hits(labels: IntArray, guesses: IntArray | None = None) -> DoubleArray:
+    """1 where a guess without the release is right: the best constant on these very records, or `guesses` (n,) if those are
+    right more often. Nobody who learns nothing from a release is right more often than the best constant, whatever the class mix.
+    """
+    constant = (labels == majority_class(labels)).astype(np.float64)
+    given = constant if guesses is None else (labels == guesses).astype(np.float64)
+    return np.asarray(given if given.mean() > constant.mean() else constant)
+
+
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Test records under attack: labels, dependent blocks, the guess, and where the unprotected control is right."""
+    """Test records under attack: labels, dependent blocks, where the guess is right, and where the unprotected control is."""
 
     labels: IntArray
     blocks: Blocks
-    guess: int
+    guessed: DoubleArray  # (m,) 1 where guessing without the release is right
     control: DoubleArray  # (m,) 1 where the best attack on originals is right
 
     @property
-    def majority(self) -> float:
-        """Accuracy of always guessing."""
-        return float((self.labels == self.guess).mean())
+    def guess(self) -> float:
+        """Accuracy of guessing."""
+        return float(self.guessed.mean())
+
+    @property
+    def readable(self) -> bool:
+        """Whether originals reveal anything: NAG is undefined where they do not."""
+        return float(self.control.mean()) > self.guess
+
+    def on(self, rows: IntArray, dependent: IntArray, guesses: IntArray | None = None) -> "Scoring":
+        """The same for some of the records."""
+        labels = self.labels[rows]
+        return Scoring(labels, Blocks.of(dependent[rows], labels), guessed_hits(labels, guesses), self.control[rows])
 
     def accuracy(self, hits: DoubleArray) -> Estimate:
         """Share of hits; a hit may be a probability."""
         return self.blocks.proportion(float(hits.mean()), self.blocks.spread(self.blocks.centred(hits, self.labels)))
 
     def nag_influence(self, hits: DoubleArray) -> DoubleArray:
-        """What every record adds to NAG: the hit, less those of the control and of guessing that it is normalised by."""
-        span = float(self.control.mean()) - self.majority
-        ratio = (float(hits.mean()) - self.majority) / span
-        against = ratio * self.control + (1 - ratio) * (self.labels == self.guess)
-        return self.blocks.centred(hits - against, self.labels) / span
+        """What every record adds to NAG: the hit, less that of the control. Guessing is a number, since the classes are given."""
+        span = float(self.control.mean()) - self.guess
+        ratio = (float(hits.mean()) - self.guess) / span
+        return self.blocks.centred(hits - ratio * self.control, self.labels) / span
 
-    def nag(self, hits: DoubleArray) -> Estimate:
-        """NAG; its interval is Wilson's of the accuracy, with NAG's own variance, on NAG's scale."""
+    def nag(self, hits: DoubleArray, among: int = 1) -> Estimate:
+        """NAG; its interval is Wilson's of the accuracy, with NAG's own variance, on NAG's scale.
+
+        `among`: how many intervals shall hold together.
+        """
         share, unprotected = float(hits.mean()), float(self.control.mean())
-        value = nag(share, self.majority, unprotected)
-        span = unprotected - self.majority
-        if any(np.array_equal(hits, same) for same in (self.control, self.labels == self.guess)):
-            return Estimate(value, value, value)  # the very same hits: 1 or 0 whatever the records
-        ends = self.blocks.proportion(share, self.blocks.spread(self.nag_influence(hits)).scaled(span))
-        return Estimate(value, max(0.0, (ends.low - self.majority) / span), max(0.0, (ends.high - self.majority) / span))
+        value = nag(share, self.guess, unprotected)
+        span = unprotected - self.guess
+        if np.array_equal(hits, self.control):
+            return Estimate(value, value, value)  # the very same hits: 1 whatever the records
+        ends = self.blocks.proportion(share, self.blocks.spread(self.nag_influence(hits)).scaled(span), among)
+        return Estimate(value, max(0.0, (ends.low - self.guess) / span), max(0.0, (ends.high - self.guess) / span))
 
     def balanced_accuracy(self, hits: DoubleArray) -> Estimate:
         """Mean over the classes present of the share of hits in that class."""
@@ -82,7 +103,7 @@ class Scoring:
         means[present] = rates
         return self.blocks.proportion(float(rates.mean()), self.blocks.spread((hits - means[self.labels]) * weights, weights))
 
-    def auc(self, probabilities: DoubleArray) -> Estimate:
+    def auc(self, probabilities: DoubleArray, among: int = 1) -> Estimate:
         """Area under the ROC curve, of each class present against the rest, averaged; 0.5 is chance, whatever the class mix."""
         classes = np.flatnonzero(np.bincount(self.labels))
         areas, influences, weights = [], [], []
@@ -93,23 +114,7 @@ class Scoring:
             influences.append(influence * len(positive))
             weights.append(np.where(positive, 1 / positive.sum(), 1 / (~positive).sum()))
         centred = self.blocks.centred(np.mean(influences, axis=0), self.labels)
-        return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)))
-
-    def log_loss_gain(self, probabilities: DoubleArray, prior: DoubleArray) -> Estimate:
-        """How much better the attack predicts than the class shares do, nats per record; in expectation at most I(X';A)."""
-        value, spread = self._gain(probabilities, prior)
-        return spread.around(value)
-
-    def gain_p_value(self, probabilities: DoubleArray, prior: DoubleArray) -> float:
-        """Probability of a gain this large when the attack predicts no better than the class shares."""
-        return self.blocks.p_value(*self._gain(probabilities, prior))
-
-    def _gain(self, probabilities: DoubleArray, prior: DoubleArray) -> tuple[float, Spread]:
-        """The mean gain and its spread."""
-        rows = np.arange(len(self.labels))
-        found = np.log(np.maximum(probabilities[rows, self.labels], FLOOR))
-        gains = found - np.log(np.maximum(prior[self.labels], FLOOR))
-        return float(gains.mean()), self.blocks.spread(self.blocks.centred(gains, self.labels))
+        return self.blocks.proportion(float(np.mean(areas)), self.blocks.spread(centred, np.mean(weights, axis=0)), among)
 
 
 def mean_nag_estimate(
@@ -143,3 +148,8 @@ def hits_of(probabilities: DoubleArray, labels: IntArray) -> DoubleArray:
 def class_shares(labels: IntArray, n_classes: int) -> DoubleArray:
     """Share of every class."""
     return np.asarray(one_hot(labels, n_classes).mean(axis=0))
+
+
+def label_entropy(labels: IntArray) -> float:
+    """Entropy of the classes, nats."""
+    return float(stats.entropy(np.bincount(labels)))

@@ -11,14 +11,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from pass_core.auditing.analyses.base import every_analysis
 from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import DRIFTS, Depth, Limit, Thresholds
 from pass_core.auditing.trained_attacks import NamedAttack
 from pass_core.channel.pool import Forbidden
 from pass_core.errors import AuditError, DataError
 from pass_core.storage.files import read_json, rounded
+from pass_core.storage.older_audits import OLDER_VERSION, upgraded
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 Basis = Literal["labelled", "unlabelled"]  # whether the classes of the audited records themselves were known
 Scalar = bool | int | float | str | None
@@ -36,7 +38,7 @@ class Counts:
 class Context:
     """What the findings are about: data, method, settings, and the digests of the audited files."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     dataset: str
     method: str
     basis: Basis
@@ -48,7 +50,9 @@ class Context:
     thresholds: Mapping[str, Limit]
     classes: Mapping[str, tuple[str, ...]]  # as they may be shown
     confusion: Mapping[str, tuple[tuple[float, ...], ...]] | None  # probability that class i (row) is replaced by class j
+    recipient: Recipient | None  # the attacker who is judged; None for audits of a version that did not declare one
     forbid: Forbidden | None  # donors that a record must not get; None without a pool
+    donors_only: Mapping[str, str] | None  # column -> class that every donor has, such as consent; None: not known
     pass_through: tuple[str, ...]  # columns published unchanged, which are side information for an attacker
     stamp: str | None  # what the release declares about itself, such as "not for release"
     model_digest: str | None
@@ -98,6 +102,8 @@ def context_of(
 ) -> Context:
     """What every audit reports beside its findings; classes are numbered, not named."""
     parts = (subject.train, subject.test)
+    unset = ("confusion", "forbid", "donors_only", "stamp", "model_digest", "pool_digest", "original_digest")
+    unknown: dict[str, Any] = dict.fromkeys(unset)
     return Context(
         dataset=dataset,
         method=method,
@@ -109,31 +115,32 @@ def context_of(
         depth=depth,
         thresholds=limits_of(thresholds, "labelled"),
         classes={a.name: tuple(str(k + 1) for k in range(a.n_classes)) for a in subject.attributes},
-        confusion=None,
-        forbid=None,
+        recipient=subject.recipient,
         pass_through=tuple(column.attribute.name for column in subject.columns),
-        stamp=None,
-        model_digest=None,
-        pool_digest=None,
         protected_digest=protected_digest,
-        original_digest=None,
         valid_days=valid_days,
+        **unknown,
     )
 
 
 def figures_of(findings: AuditFindings) -> dict[str, Any]:
-    """The main figures: verdict, mNAG, and for every attribute NAG and accuracies."""
-    return {"verdict": findings.verdict, "mnag": findings.mnag.value} | {
-        row.name: {
-            "nag": row.nag.value,
-            "nag_high": row.nag.high,
-            "accuracy_protected": row.protected.value,
-            "accuracy_unprotected": row.unprotected.value,
-            "nag_exact_rule": None if row.exact is None else row.exact.rule.value,
-            "information_excess": None if row.exact is None else row.exact.information.excess,
+    """The main figures: verdict, privacy, utility, mNAG, and for every attribute NAG and accuracies."""
+    said = {"verdict": findings.verdict, "privacy": findings.privacy, "utility": findings.utility}
+    return (
+        said
+        | {"mnag": findings.mnag.value}
+        | {
+            row.name: {
+                "nag": row.nag.value,
+                "nag_high": row.nag.high,
+                "accuracy_protected": row.protected.value,
+                "accuracy_unprotected": row.unprotected.value,
+                "nag_exact_rule": None if row.exact is None else row.exact.rule.value,
+                "information_excess": None if row.exact is None else row.exact.information.excess,
+            }
+            for row in findings.attributes
         }
-        for row in findings.attributes
-    }
+    )
 
 
 def schema() -> dict[str, Any]:
@@ -146,21 +153,30 @@ def schema() -> dict[str, Any]:
 
 
 def read_audit(path: Path) -> Audit:
-    """The audit in a file; another version, and JSON that is no audit, are DataErrors that name it."""
+    """The audit in a file, also of the version before; JSON that is no audit is a DataError that names it."""
     found = read_json(path)
     version = found.get("schema_version") if isinstance(found, dict) else None
-    if version != SCHEMA_VERSION:
+    if version not in (OLDER_VERSION, SCHEMA_VERSION):
         kind = "no audit" if version is None else f"version {version}"
-        raise DataError(f"{path}: expected an audit of version {SCHEMA_VERSION}, found {kind}; run audit again")
+        raise DataError(
+            f"{path}: expected an audit of version {OLDER_VERSION} or {SCHEMA_VERSION}, found {kind}; run audit again"
+        )
     place: list[str | int] = []
     try:
-        analyses = {}
+        found = found if version == SCHEMA_VERSION else upgraded(found)
+        analyses: dict[str, Any] = {}
         for analysis in every_analysis():  # one that was added after this audit has found nothing in it
-            place = [analysis.key]
-            value = found.get(analysis.key)
-            analyses[analysis.key] = None if value is None else TypeAdapter(analysis.finding).validate_python(value)
+            place, value = [analysis.key], found.get(analysis.key)
+            try:
+                analyses[analysis.key] = None if value is None else TypeAdapter(analysis.finding).validate_python(value)
+            except ValidationError:
+                if version == SCHEMA_VERSION:
+                    raise
+                analyses[analysis.key] = None  # another form of finding: an older audit is read without it
         place = []
         audit: Audit = TypeAdapter(Audit).validate_python(found | {"analyses": analyses})
+    except (KeyError, TypeError, AttributeError) as error:  # an older file that is not what it says
+        raise DataError(f"{path}: is no audit: {error} is missing or of another kind; run audit again") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, (*place, *first["loc"])))

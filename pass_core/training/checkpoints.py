@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,24 +9,15 @@ from torch import Tensor
 from pass_core.training.networks import below, with_prefix
 
 
-class Checkpoints(Protocol):
-    """Storage for the state of one training; losing it only costs time."""
+class Checkpoints:
+    """Storage for the state of one training; losing it only costs time. This one saves nothing."""
 
     def load(self) -> Mapping[str, Tensor] | None:
         """The last saved state; None to start from the beginning."""
-
-    def offer(self, state: Mapping[str, Tensor]) -> None:
-        """Called with the state after each epoch, to save it or not; training continues in the same tensors."""
-
-
-class NoCheckpoints:
-    """Saves nothing."""
-
-    def load(self) -> None:
         return None
 
     def offer(self, state: Mapping[str, Tensor]) -> None:
-        """Does nothing."""
+        """Called with the state after each epoch, to save it or not; training continues in the same tensors."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,14 +44,10 @@ class TrainingState:
         """The terms of an epoch, counted from 1."""
         return {name: values[epoch - 1] for name, values in self.curves.items()}
 
-    def keep_as_best(self) -> None:
-        """Copies the current weights."""
-        self.best = {name: value.detach().clone() for name, value in self.learnt.items()}
-
-    def take_best(self) -> None:
-        """Restores the best epoch's weights."""
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Copies these weights into `learnt`."""
         with torch.no_grad():
-            for name, value in self.best.items():
+            for name, value in weights.items():
                 self.learnt[name].copy_(value)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -78,9 +64,7 @@ class TrainingState:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `tensors` returned, in place."""
-        with torch.no_grad():
-            for name, value in self.learnt.items():
-                value.copy_(tensors[f"learnt.{name}"])
+        self.take({name: tensors[f"learnt.{name}"] for name in self.learnt})
         self.best = {name: value.to(self.learnt[name].device) for name, value in below("best", tensors).items()}
         moments: dict[int, dict[str, Tensor]] = {}
         for path, value in below("optimiser", tensors).items():

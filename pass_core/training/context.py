@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pass_core.data import IntArray
-from pass_core.training.checkpoints import Checkpoints, NoCheckpoints
+from pass_core.training.checkpoints import Checkpoints
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.parallel import ALONE, World
 
@@ -19,7 +19,7 @@ class TrainingContext:
     """Callback, checkpoints, held-out rows and process group."""
 
     on_epoch: OnEpoch = ignore_epoch
-    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     held_out: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # positions among the training records
     world: World = ALONE
 

@@ -50,7 +50,7 @@ class TrainConfig(OptimiserConfig):
     def __post_init__(self) -> None:
         OptimiserConfig.__post_init__(self)  # `super()` does not know a class with slots
         if self.patience is not None and self.validation_share == 0:
-            raise ConfigError("patience: needs held-out records: set validation_share above 0, or patience to null")
+            raise ConfigError("patience: expected held-out records, found validation_share 0; raise it, or set patience to null")
 
 
 BatchLoss = Callable[[Tensor, int], Mapping[str, Tensor]]
@@ -63,6 +63,12 @@ class Validation:
     figures: Callable[[], Mapping[str, float]]
     watched: str
     patience: int | None = None
+
+
+def check_batch(batch_size: int, processes: int) -> None:
+    """Raises ConfigError when a batch cannot be divided equally among the processes that train together."""
+    if batch_size % processes:
+        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({processes}), found {batch_size}")
 
 
 def minimise(
@@ -85,16 +91,14 @@ def minimise(
     A loss that is infinite or not a number is a ConfigError.
     """
     world = run.world
-    if config.batch_size % world.processes:
-        raise ConfigError(f"batch_size: expected a multiple of compute.processes ({world.processes}), found {config.batch_size}")
+    check_batch(config.batch_size, world.processes)
     batch_size = min(config.batch_size, n_records // world.processes * world.processes)
     steps_per_epoch = n_records // batch_size
     n_steps = config.epochs * steps_per_epoch
     trained = [tensor for tensor in learnt.values() if tensor.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
     state = TrainingState(learnt=learnt, optimiser=optimiser, generator=generator)
-    kept = run.checkpoints.load()
-    if kept is not None:
+    if (kept := run.checkpoints.load()) is not None:
         state.restore(kept)
 
     def report(number: int) -> None:
@@ -108,7 +112,8 @@ def minimise(
         order = torch.randperm(n_records, generator=generator)
         sums: dict[str, float] = {}
         for step in range(steps_per_epoch):
-            _set_rate(optimiser, config.learning_rate, (epoch * steps_per_epoch + step) / n_steps)
+            share = (epoch * steps_per_epoch + step) / n_steps
+            optimiser.param_groups[0]["lr"] = config.learning_rate * (0.5 * (1 + math.cos(math.pi * share)))
             terms = batch_loss(world.part(order[step * batch_size : (step + 1) * batch_size]), epoch)
             optimiser.zero_grad(set_to_none=True)
             terms["total"].backward()
@@ -118,13 +123,13 @@ def minimise(
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
         means = {name: value / steps_per_epoch for name, value in sums.items()}
         if not math.isfinite(means["total"]):
-            raise ConfigError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower learning_rate")
+            raise ConfigError(f"training: expected a finite loss, found another in epoch {epoch + 1}; lower learning_rate")
         state.add(means | _agreed(validation.figures(), world) if validation else means)
         if validation and validation.patience and best_epoch(state.curves[validation.watched]) == state.epochs:
-            state.keep_as_best()
+            state.best = {name: value.detach().clone() for name, value in learnt.items()}
         report(state.epochs)
         run.checkpoints.offer(state.tensors())
-    state.take_best()
+    state.take(state.best)
 
 
 def fit_heads(
@@ -170,12 +175,6 @@ def _out_of_patience(state: TrainingState, validation: Validation | None) -> boo
     if validation is None or validation.patience is None or not state.epochs:
         return False
     return state.epochs - best_epoch(state.curves[validation.watched]) >= validation.patience
-
-
-def _set_rate(optimiser: torch.optim.Optimizer, first: float, share: float) -> None:
-    """The cosine schedule: from the first rate to 0."""
-    for group in optimiser.param_groups:
-        group["lr"] = first * (0.5 * (1 + math.cos(math.pi * share)))
 
 
 def encoder_precision(config: TrainConfig, device: torch.device) -> torch.autocast:

@@ -29,6 +29,7 @@ class Widths:
 
 
 PAPER = Widths()
+CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's: methods use it to train against its equal
 
 
 class SelfStarting(nn.Module, ABC):
@@ -43,7 +44,7 @@ def signal_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) -
     """The six-layer CNN for signal windows (channels, time): four convolutions, two linear layers."""
     channels, time = shape
     if time < 16:
-        raise MethodError(f"the signal CNN halves time four times: expected at least 16 points, found {time}")
+        raise MethodError(f"network cnn: expected windows of at least 16 points in time, found {time}; make the windows longer")
     layers: list[nn.Module] = []
     for width in widths.convolutions:
         layers += [nn.Conv1d(channels, width, kernel_size=3, padding=1), nn.BatchNorm1d(width), nn.ReLU(), nn.MaxPool1d(2)]
@@ -57,7 +58,7 @@ def image_cnn(shape: tuple[int, ...], n_outputs: int, widths: Widths = PAPER) ->
     """A small CNN for images (channels, height, width): four convolutions that halve both sides, two linear layers."""
     channels, *sides = shape
     if min(sides) < 16:
-        raise MethodError(f"the image CNN halves both sides four times: expected at least 16 pixels, found {min(sides)}")
+        raise MethodError(f"network image_cnn: expected sides of at least 16 pixels, found {min(sides)}; use larger images")
     layers: list[nn.Module] = []
     for width in widths.convolutions:
         # Normalised within each image: neither the rest of the batch nor the number of processes matters.
@@ -77,11 +78,6 @@ def vector_mlp(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Mod
     return nn.Sequential(*layers, nn.Linear(n_inputs, n_outputs))
 
 
-def face_head(n_inputs: int, n_outputs: int) -> nn.Module:
-    """The two-layer MLP on FaceNet's embedding."""
-    return nn.Sequential(nn.Linear(n_inputs, 512), nn.ReLU(), nn.Linear(512, n_outputs))
-
-
 def build_network(
     kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, generator: torch.Generator, widths: Widths = PAPER
 ) -> nn.Module:
@@ -95,12 +91,48 @@ def network_for(kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, width
         kind = BY_DIMENSIONS.get(len(shape), "mlp")
     dimensions, expected = SHAPES.get(kind, VECTORS)
     if dimensions != len(shape):
-        raise MethodError(f"network {kind!r} takes records of shape {expected}, found {shape}; set encoder: auto")
-    if kind == "cnn":
-        return signal_cnn(shape, n_outputs, widths)
-    if kind == "image_cnn":
-        return image_cnn(shape, n_outputs, widths)
-    return vector_mlp(shape[0], widths.hidden, n_outputs) if kind == "mlp" else face_head(shape[0], n_outputs)
+        raise MethodError(f"network {kind!r}: expected records of shape {expected}, found {shape}; set encoder: auto")
+    if kind in SHAPES:
+        return signal_cnn(shape, n_outputs, widths) if kind == "cnn" else image_cnn(shape, n_outputs, widths)
+    if kind == "mlp":
+        return vector_mlp(shape[0], widths.hidden, n_outputs)
+    return nn.Sequential(nn.Linear(shape[0], 512), nn.ReLU(), nn.Linear(512, n_outputs))  # on FaceNet's embedding
+
+
+class Standardise(SelfStarting):
+    """Centres and scales every feature, or every channel of a signal or image, by statistics of the training records."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        for name in ("mean", "deviation"):
+            self.register_buffer(name, torch.empty(shape[0], *[1] * (len(shape) - 1)))
+
+    def reset_parameters(self) -> None:
+        self.mean.fill_(0)
+        self.deviation.fill_(1)
+
+    def learn(self, records: Tensor) -> None:
+        """Takes the statistics of these records; what never varies is only centred."""
+        over = [axis for axis in range(records.ndim) if axis != 1]
+        deviation, mean = torch.std_mean(records, dim=over, correction=0, keepdim=True)
+        self.mean.copy_(mean[0])
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1)[0])
+
+    def forward(self, records: Tensor) -> Tensor:
+        return (records - self.mean) / self.deviation
+
+
+def standardised_network(
+    kind: NetworkKind, shape: tuple[int, ...], n_outputs: int, generator: torch.Generator, records: Tensor | None = None
+) -> nn.Module:
+    """`build_network` on records that are standardised as these training records are; None: the statistics are loaded later."""
+    standardise = drawn_from(generator, lambda: Standardise(shape))
+    if records is not None:
+        standardise.learn(records)
+    return nn.Sequential(standardise, build_network(kind, shape, n_outputs, generator))
 
 
 def drawn_from(generator: torch.Generator, build: Callable[[], NetworkT]) -> NetworkT:

@@ -6,10 +6,10 @@ processes is the gradient. The entropy of a part's class means would be another 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_reduce  # differentiable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class World:
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over processes; its incoming gradient is summed as well."""
-        return value if self.processes == 1 else _Sum.apply(value)  # type: ignore[no-untyped-call]
+        return value if self.processes == 1 else all_reduce(value)
 
     def mean(self, value: Tensor) -> Tensor:
         """The mean over processes, of a loss of equally long parts: its gradient is that of this process's part."""
@@ -46,22 +46,6 @@ class World:
 ALONE = World()
 
 
-class _Sum(torch.autograd.Function):
-    """All-reduce; its gradient is an all-reduce too."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004 (nothing to remember)
-        total = value.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
-        total = gradient.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
-
-
 class SharedBatchNorm1d(nn.BatchNorm1d):
     """Batch norm by the statistics of the whole batch; its weights have the same names. (Torch's own is for CUDA only.)"""
 
@@ -73,11 +57,16 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return super().forward(x)
+
+        def columns(values: Tensor) -> Tensor:
+            """One value per channel, shaped for (batch, channels) or (batch, channels, time)."""
+            return values if x.ndim == 2 else values[:, None]
+
         values = x.float()
         over = (0,) if x.ndim == 2 else (0, 2)
         count = x.numel() // x.shape[1] * self._world.processes
         mean = self._world.sum(values.sum(dim=over)) / count
-        centred = values - _columns(mean, x.ndim)
+        centred = values - columns(mean)
         variance = self._world.sum((centred * centred).sum(dim=over)) / count
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
@@ -85,12 +74,7 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * (count / (count - 1)), momentum)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return (centred * _columns(scale, x.ndim) + _columns(self.bias, x.ndim)).to(x.dtype)
-
-
-def _columns(values: Tensor, ndim: int) -> Tensor:
-    """One value per channel, shaped for (batch, channels) or (batch, channels, time)."""
-    return values if ndim == 2 else values[:, None]
+        return (centred * columns(scale) + columns(self.bias)).to(x.dtype)
 
 
 def share_statistics(network: nn.Module, world: World) -> nn.Module:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
 from pass_core.data import Attribute, IntArray, Records, combinations, shown_classes
@@ -17,9 +18,10 @@ from pass_core.errors import DataError, SchemaMismatch
 from pass_core.randomness import stream
 from pass_core.storage.audits import context_of, document
 from pass_core.training.epochs import Epoch
+from tasks.audits.received import MOST_COLUMNS, ReceivedRows, left_out, make_received, received_table
 from tasks.audits.release import column_values
 from tasks.lakes.open import value_type
-from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, read_pair_table
+from tasks.lakes.pair import PairColumns, PairTable, beside_payload, matching_rows, open_pair_table, read_pair_table
 from tasks.running.step_io import Reporter
 from tasks.sections.audit import AuditConfig
 from tasks.storage.files import digest
@@ -29,10 +31,17 @@ MOST_CLASSES = 1000
 
 
 def audit_pair(
-    original: Path, protected: Sequence[Path], columns: PairColumns, *, config: AuditConfig, seed: int, progress: Reporter
+    original: Path,
+    protected: Sequence[Path],
+    columns: PairColumns,
+    *,
+    config: AuditConfig,
+    recipient: Recipient,
+    seed: int,
+    progress: Reporter,
 ) -> dict[str, Any]:
     """The document of an audit of another party's release; several tables are several draws, and attackers learn from all."""
-    subject, split, classes = pair_subject(original, protected, columns, seed)
+    subject, split, classes = pair_subject(original, protected, columns, seed, recipient)
 
     def on_attack(work: str, epoch: Epoch) -> None:
         progress(f"audit {protected[0].name}, {work}", epoch.number, epoch.total)
@@ -58,7 +67,7 @@ def audit_pair(
 
 
 def pair_subject(
-    original: Path, protected: Sequence[Path], columns: PairColumns, seed: int
+    original: Path, protected: Sequence[Path], columns: PairColumns, seed: int, recipient: Recipient | None = None
 ) -> tuple[Subject, str, dict[str, tuple[str, ...]]]:
     """The subject, how it was split, and the class names that may be shown."""
     originals = read_pair_table(original, columns, [*columns.roles.roles(), *columns.context()])
@@ -69,17 +78,38 @@ def pair_subject(
     persons, blocks = (_numbers(originals, name) for name in (columns.person, columns.block or columns.person))
     whole = Part(Records(originals.payload, labels), persons, blocks)
     test, split = _split(originals, columns, whole, seed)
-    rows = np.flatnonzero(~test), np.flatnonzero(test)
+    there = np.all([order >= 0 for order in orders], axis=0)
+    rows = np.flatnonzero(~test & there), np.flatnonzero(test & there)
     draws = [release.payload[order] for release, order in zip(releases, orders, strict=True)]
+    received = _received(protected, columns, extra.column_names, orders, rows)
+    missing = left_out(whole, test, there) | {
+        "extra_rows": sum(len(release.payload) for release in releases) - sum(int((o >= 0).sum()) for o in orders)
+    }
     subject = make_subject(
         attributes=attributes,
         train=whole.subset(rows[0]),
         test=whole.subset(rows[1]),
         release=MadeRelease(tuple(draw[rows[1]] for draw in draws), lambda draw: draws[draw % len(draws)][rows[0]]),
-        columns=column_values(extra.take(pa.array(orders[0])), *rows),
+        columns=column_values(extra.take(pa.array(np.maximum(orders[0], 0))), *rows),
+        received=dataclasses.replace(make_received(*received, (draws[0][rows[0]], draws[0][rows[1]]), together=True), **missing),
+        recipient=recipient,
     )
     shown = {a.name: shown_classes(a.classes, labels[a.name], [str(person) for person in persons]) for a in attributes}
     return subject, split, shown | {a.name: a.classes for a in subject.attributes if a.name in subject.combines}
+
+
+def _received(
+    protected: Sequence[Path],
+    columns: PairColumns,
+    published: Sequence[str],
+    orders: list[IntArray],
+    rows: tuple[IntArray, IntArray],
+) -> tuple[ReceivedRows, ReceivedRows]:
+    """What all releases show of the training and of the test records, beside the meaning of payloads."""
+    most = max(1, MOST_COLUMNS // len(protected))
+    tables = [received_table(open_pair_table(path, columns), columns.key, published, most) for path in protected]
+    train, test = ([table.of(order[part]) for table, order in zip(tables, orders, strict=True)] for part in rows)
+    return ReceivedRows.beside(train), ReceivedRows.beside(test)
 
 
 def _attributes(originals: PairTable, columns: PairColumns) -> tuple[tuple[Attribute, ...], dict[str, IntArray]]:

@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pass_core.auditing.analyses.seed_replay import Replay, find_replay
-from pass_core.auditing.subject import ColumnValues, DrawnRelease, MadeRelease, Part, Subject, make_subject
+from pass_core.auditing.recipient import Recipient
+from pass_core.auditing.subject import ColumnValues, DrawnRelease, MadeRelease, Part, Received, Subject, make_subject
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel
-from pass_core.data import Attribute, IntArray
+from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, SchemaMismatch
 from pass_core.methods.base import Adversarial
+from tasks.audits.received import make_received, received_partitions
 from tasks.payloads.payload import payload_bytes
 from tasks.release.draw import draw_scope
 from tasks.release.protector import STAMP, Protector
@@ -29,6 +31,7 @@ def release_subject(
     *,
     fresh_draws: int,
     forbid: Forbidden,
+    recipient: Recipient,
     io: StepIO,
 ) -> Subject:
     """The subject of an audit of what `substitute` released."""
@@ -40,17 +43,20 @@ def release_subject(
     linked = {split: _Linked.read(features, split, io) for split in SPLITS}
     release: DrawnRelease | MadeRelease
     if protector.fitted.channel is None:
-        made = array_of(linked["test"].released, PAYLOAD, protector.info.feature_shape)[linked["test"].rows]
+        made = {name: array_of(one.released, PAYLOAD, protector.info.feature_shape)[one.rows] for name, one in linked.items()}
         release = MadeRelease(
-            (made,), lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws)))
+            (made["test"],),
+            lambda draw: protector.fitted.transform(train.records.features, io.rng("release", str(draw % fresh_draws))),
         )
     else:
-        donors = protector.pool.column(RECORD_ID).to_pylist()
+        donors, drawn = protector.pool.column(RECORD_ID).to_pylist(), {k: one.drawn(protector, io) for k, one in linked.items()}
+        shown = array_of(protector.pool, FEATURES, protector.info.feature_shape)
+        made = {name: shown[chosen] for name, chosen in drawn.items()}
         release = DrawnRelease(
             channel=lambda split, chosen: channel_of(protector, features, rows[split][chosen], forbid),
-            donor_features=array_of(protector.pool, FEATURES, protector.info.feature_shape),
-            drawn_test=linked["test"].drawn(protector, io),
-            drawn_train=linked["train"].drawn(protector, io),
+            donor_features=shown,
+            drawn_test=drawn["test"],
+            drawn_train=drawn["train"],
             # Donors are training records, so every one of their persons is among the names.
             donor_persons=np.searchsorted(names, np.array(protector.pool.column(PERSON).to_pylist())),
             donor_rows=np.array([place.get(donor, -1) for donor in donors], dtype=np.int64),
@@ -66,6 +72,8 @@ def release_subject(
         columns=column_values(passed, rows["train"], rows["test"]),
         learnt_from=_learnt_from(place, protector, io),
         own_adversaries=protector.fitted.adversaries if isinstance(protector.fitted, Adversarial) else {},
+        recipient=recipient,
+        received=_received(linked, (made["train"], made["test"]), io),
     )
 
 
@@ -157,3 +165,11 @@ class _Linked:
             )
         drawn: IntArray = donors[self.rows]
         return drawn
+
+
+def _received(linked: Mapping[str, _Linked], payloads: tuple[FloatArray, FloatArray], io: StepIO) -> Received:
+    """What a recipient gets beside the meaning of payloads; a split is a partition with an order of its own."""
+    paths = [parquet.shards(io.inputs["protected"] / f"{parquet.SPLIT}={split}", "*.parquet") for split in SPLITS]
+    rows = received_partitions([linked[split].released for split in SPLITS], paths, PAYLOAD)
+    train, test = (part.of(linked[split].rows) for part, split in zip(rows, SPLITS, strict=True))
+    return make_received(train, test, payloads, together=False)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pass_core.auditing.drift import RECORDS, Side, find_drift, judge_drift
-from pass_core.auditing.findings import Check, Outcome, Unlabelled
+from pass_core.auditing.findings import Check, Unlabelled, Verdict
+from pass_core.auditing.thresholds import Limit
 from pass_core.channel.pool import Forbidden
 from pass_core.data import IntArray
 from pass_core.devices import resolve_device
@@ -48,7 +49,7 @@ class LabelledAudit:
 class UnlabelledAudit:
     """The verdict on records without labels."""
 
-    verdict: Outcome
+    verdict: Verdict
     reasons: tuple[str, ...]  # sentences of the failed checks
     checks: tuple[Check, ...]
     findings: Unlabelled
@@ -114,34 +115,23 @@ def _reliance(labelled: LabelledAudit, valid_days: int, now: datetime.datetime) 
     """Whether the labelled audit may be relied on: it passed, and it is recent."""
     passed = labelled.document.verdict == "pass"
     days = (now - labelled.time).total_seconds() / 86400
+    trusted = "Records without labels cannot be attacked: only a model that passed an audit with labels may protect them."
+    recent = "Data and attacks change: after this time an audit is too old to rely on (audit.valid_days)."
+    verdict = f"the protector's audit on labelled records has the verdict {labelled.document.verdict}"
+    age = f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed"
+    about, young = "labelled audit", 0 <= days <= valid_days
     return (
-        Check(
-            name=LABELLED_AUDIT,
-            about="labelled audit",
-            found=float(not passed),
-            limit=0.0,
-            passed=passed,
-            sentence=f"the protector's audit on labelled records has the verdict {labelled.document.verdict}",
-            reason="Records without labels cannot be attacked: only a model that passed an audit with labels may protect them.",
-        ),
-        Check(
-            name=VALID_DAYS,
-            about="labelled audit",
-            found=days,
-            limit=float(valid_days),
-            passed=0 <= days <= valid_days,
-            sentence=f"the protector's audit on labelled records is {days:.0f} day(s) old, at most {valid_days} allowed",
-            reason="Data and attacks change: after this time an audit is too old to rely on (audit.valid_days).",
-        ),
+        Check.fact(LABELLED_AUDIT, Limit(0.0, trusted), about, value=float(not passed), passed=passed, sentence=verdict),
+        Check.fact(VALID_DAYS, Limit(float(valid_days), recent), about, value=days, passed=young, sentence=age),
     )
 
 
 def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout) -> dict[str, Any]:
     """The document of an audit of a table or of features without labels: the labelled audit's, with the new findings in it."""
     dataset, forbid, folder = config.dataset[key.dataset], config.pool.forbid, layout.artefact("features", key)
-    attributes = dataset.attributes(TableInfo.load(folder).classes)
-    compute, audited = config.compute, read_features(folder, ())
     model, pool = layout.artefact("model", key), layout.artefact("pool", key)
+    attributes = dataset.attributes(TableInfo.same_features(folder, pool).classes)
+    compute, audited = config.compute, read_features(folder, ())
     protector = read_protector(model, pool, attributes, resolve_device(compute.device))
     labelled = read_labelled_audit(layout, key)
 
@@ -150,7 +140,7 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
 
     rng = rng_for("records")
     new = read_new_records(
-        path, dataset, config.extractor, protector.info, device=compute.device, threads=compute.threads, at_most=RECORDS, rng=rng
+        path, dataset, config.extractor, pool, device=compute.device, threads=compute.threads, at_most=RECORDS, rng=rng
     )
     found = audit_unlabelled(
         protector,
@@ -166,6 +156,7 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
         labelled.document,
         basis="unlabelled",
         verdict=found.verdict,
+        privacy="below the limit" if found.verdict == "pass" else "cannot be decided",
         reasons=found.reasons,
         checks=found.checks,
         thresholds={**labelled.document.thresholds, **limits_of(config.audit.thresholds, "unlabelled")},

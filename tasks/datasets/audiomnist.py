@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from pass_core.errors import ConfigError, DataError
 from pass_core.randomness import stream
@@ -49,12 +49,6 @@ class AudioMnistConfig(DatasetConfig):
             raise ConfigError("split: with `speakers`, test speakers are not in training: choose `takes`, or no role for `id`")
 
 
-class _Speaker(NamedTuple):
-    gender: str
-    accent: str
-    age: str
-
-
 class AudioMnist:
     """The AudioMNIST data set."""
 
@@ -66,23 +60,22 @@ class AudioMnist:
         with RawFiles(raw) as files:
             speakers = _read_speakers(files)
             clips = sum(len(files.names(f"data/{code}")) for code in speakers)
-        classes = {
-            "gender": GENDERS,
-            "accent": tuple(sorted({speaker.accent for speaker in speakers.values()})),
-            "age": tuple(sorted({speaker.age for speaker in speakers.values()}, key=int)),
-            "id": tuple(speakers),
-            "digit": DIGITS,
-        }
-        impossible = sum(int(speaker.age) > OLDEST for speaker in speakers.values())
+        accents, ages = ({speaker[name] for speaker in speakers.values()} for name in ("accent", "age"))
+        people = {"gender": GENDERS, "accent": tuple(sorted(accents)), "age": tuple(sorted(ages, key=int)), "id": tuple(speakers)}
+        impossible = sum(int(speaker["age"]) > OLDEST for speaker in speakers.values())
         if impossible:
             logger.warning("%s: %d speaker(s) with an age above %d: kept as a class of their own", raw / META, impossible, OLDEST)
-        batches = _clips(raw, speakers, config, quarantine)
-        flags = {"impossible ages": impossible}
-        return Reading(payload=Payload("audio"), classes=classes, batches=batches, expected=clips, flags=flags)
+        return Reading(
+            payload=Payload("audio"),
+            classes=people | {"digit": DIGITS},
+            batches=_clips(raw, speakers, config, quarantine),
+            expected=clips,
+            flags={"impossible ages": impossible},
+        )
 
 
-def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
-    """Speaker code -> attributes, by code."""
+def _read_speakers(files: RawFiles) -> dict[str, dict[str, str]]:
+    """Speaker code -> attribute -> class, by code."""
     try:
         entries = json.loads(files.read(META))
         speakers = {code: (str(entry["gender"]), str(entry["accent"]), int(entry["age"])) for code, entry in entries.items()}
@@ -91,30 +84,33 @@ def _read_speakers(files: RawFiles) -> dict[str, _Speaker]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{files.path(META)}: expected JSON with gender, accent and age of every speaker; restore it") from None
     if not speakers or any(gender not in GENDERS for gender, _, _ in speakers.values()):
-        raise DataError(f"{files.path(META)}: expected speakers whose gender is one of {', '.join(GENDERS)}")
+        raise DataError(f"{files.path(META)}: expected speakers whose gender is one of {', '.join(GENDERS)}; restore it")
     # "german" and "German" are one accent, written the way most speakers' is.
     spellings = Counter(accent for _, accent, _ in speakers.values())
     usual: dict[str, str] = {}
     for spelling, _ in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
         usual.setdefault(spelling.casefold(), spelling)
-    ordered = sorted(speakers.items())
-    return {code: _Speaker(gender, usual[accent.casefold()], str(age)) for code, (gender, accent, age) in ordered}
+    return {
+        code: {"gender": gender, "accent": usual[accent.casefold()], "age": str(age)}
+        for code, (gender, accent, age) in sorted(speakers.items())
+    }
 
 
-def _clips(raw: Path, speakers: dict[str, _Speaker], config: AudioMnistConfig, quarantine: Quarantine) -> Iterator[RawRecords]:
+def _clips(
+    raw: Path, speakers: dict[str, dict[str, str]], config: AudioMnistConfig, quarantine: Quarantine
+) -> Iterator[RawRecords]:
     """The clips of one speaker and digit at a time."""
     test_speakers = _test_speakers(speakers, config.split_seed)
     with RawFiles(raw) as files:
         for code, speaker in speakers.items():
             for digit, takes in _takes(files, code, quarantine).items():
-                found = {take: read_encoded(files, "audio", name, quarantine) for take, name in takes.items()}
-                payloads = {take: data for take, data in found.items() if data is not None}
+                payloads = read_encoded(files, "audio", takes, quarantine)
                 if config.split == "takes":  # a fifth of a cell's takes, to the nearest whole number
                     order = stream(config.split_seed, "audiomnist takes", code, digit).permutation(len(takes))
                     held_out = {list(takes)[position] for position in order[: round(len(takes) * TEST_SHARE)]}
                 else:
                     held_out = set(takes) if code in test_speakers else set()
-                labels, n = {**speaker._asdict(), "id": code, "digit": digit}, len(payloads)
+                labels, n = {**speaker, "id": code, "digit": digit}, len(payloads)
                 yield RawRecords(
                     payloads=list(payloads.values()),
                     record_ids=tuple(f"{code}-{digit}-{take:02d}" for take in payloads),
@@ -136,20 +132,19 @@ def _takes(files: RawFiles, code: str, quarantine: Quarantine) -> dict[str, dict
         if parts is None or parts["speaker"] != code:
             quarantine.add(name, "expected a name like <digit>_<speaker>_<take>.wav with the folder's speaker")
             continue
-        takes = cells.setdefault(parts["digit"], {})
-        if int(parts["take"]) in takes:
-            raise DataError(f"{files.path(name)}: found this take twice, also as {takes[int(parts['take'])]}; remove one")
-        takes[int(parts["take"])] = name
+        takes, take = cells.setdefault(parts["digit"], {}), int(parts["take"])
+        if takes.setdefault(take, name) != name:
+            raise DataError(f"{files.path(name)}: found this take twice, also as {takes[take]}; remove one")
     if not cells:
         quarantine.add(folder, "expected folder of a speaker is missing or has no clips")
     return {digit: dict(sorted(takes.items())) for digit, takes in sorted(cells.items())}
 
 
-def _test_speakers(speakers: dict[str, _Speaker], seed: int) -> set[str]:
+def _test_speakers(speakers: dict[str, dict[str, str]], seed: int) -> set[str]:
     """A fifth of the speakers of each gender, at least one."""
     chosen: set[str] = set()
     for gender in GENDERS:
-        codes = [code for code, speaker in speakers.items() if speaker.gender == gender]
+        codes = [code for code, speaker in speakers.items() if speaker["gender"] == gender]
         order = stream(seed, "audiomnist speakers", gender).permutation(len(codes))
         chosen |= {codes[position] for position in order[: max(1, round(len(codes) * TEST_SHARE))]}
     return chosen

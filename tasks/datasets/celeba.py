@@ -9,7 +9,7 @@ With the official partition, validation and test together are the test part, as 
 Without it people are split, seeded, four to one. The payload is the file; the centre crop of 160×160 is the extractor's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -43,15 +43,6 @@ class CelebAConfig(DatasetConfig):
     split_seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """What the text files declare about the images."""
-
-    attributes: dict[str, dict[str, str]]  # image -> attribute -> class
-    persons: dict[str, str]
-    splits: dict[str, str]
-
-
 class CelebA:
     """The CelebA data set."""
 
@@ -62,28 +53,24 @@ class CelebA:
     def read(self, raw: Path, config: CelebAConfig, quarantine: Quarantine) -> Reading:
         names = config.attribute_names()
         with RawFiles(raw) as files:
-            index = _read_index(files, names, config.split_seed)
-        batches, classes = _images(raw, index, names, quarantine), dict.fromkeys(names, CLASSES)
-        return Reading(payload=Payload("image"), classes=classes, batches=batches, expected=len(index.attributes))
+            attributes = _read_attributes(files, names)
+            persons = _read_pairs(files, IDENTITIES) if files.has(IDENTITIES) else {}
+            splits = _read_splits(files, attributes.keys(), persons, config.split_seed)
+        batches, classes = _images(raw, attributes, persons, splits, quarantine), dict.fromkeys(names, CLASSES)
+        return Reading(payload=Payload("image"), classes=classes, batches=batches, expected=len(attributes))
 
 
-def _read_index(files: RawFiles, names: tuple[str, ...], seed: int) -> _Index:
-    attributes = _read_attributes(files, names)
-    persons = dict(_read_pairs(files, IDENTITIES)) if files.has(IDENTITIES) else {}
+def _read_splits(files: RawFiles, images: Set[str], persons: dict[str, str], seed: int) -> dict[str, str]:
+    """The official partition, or else a seeded split of people."""
     if files.has(PARTITION):
-        parts = dict(_read_pairs(files, PARTITION))
-        unknown = set(parts.values()) - {"0", "1", "2"}
-        if unknown or attributes.keys() - parts.keys():
+        parts = _read_pairs(files, PARTITION)
+        if set(parts.values()) - {"0", "1", "2"} or images - parts.keys():
             raise DataError(f"{files.path(PARTITION)}: expected 0, 1 or 2 for every image of {ATTRIBUTE_LIST}; restore it")
-        splits = {image: "train" if parts[image] == "0" else "test" for image in attributes}
-    elif attributes.keys() - persons.keys():
-        raise DataError(
-            f"{files.path(IDENTITIES)}: expected the person of every image of {ATTRIBUTE_LIST}, to split by person; "
-            f"restore it, or {PARTITION} for the official split"
-        )
-    else:
-        splits = {image: split_of(seed, persons[image]) for image in attributes}
-    return _Index(attributes, {image: persons.get(image, image) for image in attributes}, splits)
+        return {image: "train" if parts[image] == "0" else "test" for image in images}
+    if images - persons.keys():
+        expected = f"expected the person of every image of {ATTRIBUTE_LIST}, to split by person"
+        raise DataError(f"{files.path(IDENTITIES)}: {expected}; restore it, or {PARTITION} for the official split")
+    return {image: split_of(seed, persons[image]) for image in images}
 
 
 def _read_attributes(files: RawFiles, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
@@ -92,31 +79,29 @@ def _read_attributes(files: RawFiles, names: tuple[str, ...]) -> dict[str, dict[
     header = lines[1].split() if len(lines) > 1 else []
     missing = [name for name in names if name not in header]
     if missing or not lines[0].strip().isdigit():
-        raise DataError(
-            f"{files.path(ATTRIBUTE_LIST)}: expected the number of images, then the attributes' names; "
-            f"missing: {', '.join(missing) or 'the number'}"
-        )
+        found = f"expected the number of images, then the attributes' names; missing: {', '.join(missing) or 'the number'}"
+        raise DataError(f"{files.path(ATTRIBUTE_LIST)}: {found}; restore it")
     columns = {name: header.index(name) + 1 for name in names}
     attributes: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines[2:], start=3):
-        image, *values = line.split()
-        row = [image, *values]
-        if len(values) != len(header) or any(row[column] not in ("1", "-1") for column in columns.values()):
-            raise DataError(f"{files.path(ATTRIBUTE_LIST)}, line {number}: expected a name and {len(header)} times 1 or -1")
+        row, place = line.split(), f"{files.path(ATTRIBUTE_LIST)}, line {number}"
+        if len(row) != len(header) + 1 or any(row[column] not in ("1", "-1") for column in columns.values()):
+            raise DataError(f"{place}: expected a name and {len(header)} times 1 or -1; restore it")
+        image = row[0]
         if image in attributes or "/" in image or "\\" in image:
-            raise DataError(f"{files.path(ATTRIBUTE_LIST)}, line {number}: expected a file name that occurs once")
+            raise DataError(f"{place}: expected a file name that occurs once; restore it")
         attributes[image] = {name: CLASSES[row[column] == "1"] for name, column in columns.items()}
     if len(attributes) != int(lines[0]):
         raise DataError(f"{files.path(ATTRIBUTE_LIST)}: declares {lines[0].strip()} images, found {len(attributes)}; restore it")
     return attributes
 
 
-def _read_pairs(files: RawFiles, name: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(_read_lines(files, name), start=1):
-        parts = line.split()
-        if len(parts) != 2:
-            raise DataError(f"{files.path(name)}, line {number}: expected a file name and a number")
-        yield parts[0], parts[1]
+def _read_pairs(files: RawFiles, name: str) -> dict[str, str]:
+    pairs = [line.split() for line in _read_lines(files, name)]
+    wrong = next((number for number, parts in enumerate(pairs, start=1) if len(parts) != 2), None)
+    if wrong is not None:
+        raise DataError(f"{files.path(name)}, line {wrong}: expected a file name and a number; restore it")
+    return dict(pairs)
 
 
 def _read_lines(files: RawFiles, name: str) -> list[str]:
@@ -127,21 +112,27 @@ def _read_lines(files: RawFiles, name: str) -> list[str]:
         raise DataError(f"{files.path(name)}: {reason}; restore it from the published data set") from None
 
 
-def _images(raw: Path, index: _Index, names: tuple[str, ...], quarantine: Quarantine) -> Iterator[RawRecords]:
-    images = list(index.attributes)
+def _images(
+    raw: Path,
+    attributes: dict[str, dict[str, str]],
+    persons: dict[str, str],
+    splits: dict[str, str],
+    quarantine: Quarantine,
+) -> Iterator[RawRecords]:
+    images = list(attributes)
     with RawFiles(raw) as files:
         for start in range(0, len(images), IMAGES_AT_ONCE):
-            batch = images[start : start + IMAGES_AT_ONCE]
-            found = {image: read_encoded(files, "image", f"{IMAGES}/{image}", quarantine) for image in batch}
-            payloads = {image: data for image, data in found.items() if data is not None}
-            persons = tuple(index.persons[image] for image in payloads)
+            batch = {image: f"{IMAGES}/{image}" for image in images[start : start + IMAGES_AT_ONCE]}
+            payloads = read_encoded(files, "image", batch, quarantine)
+            shown = tuple(persons.get(image, image) for image in payloads)
+            labels = [attributes[image] for image in payloads]
             yield RawRecords(
                 payloads=list(payloads.values()),
                 record_ids=tuple(image.rsplit(".", 1)[0] for image in payloads),
-                splits=tuple(index.splits[image] for image in payloads),
-                persons=persons,
-                blocks=persons,
-                labels={name: tuple(index.attributes[image][name] for image in payloads) for name in names},
+                splits=tuple(splits[image] for image in payloads),
+                persons=shown,
+                blocks=shown,
+                labels={name: tuple(label[name] for label in labels) for name in attributes[images[0]]},
             )
 
 

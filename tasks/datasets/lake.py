@@ -37,9 +37,8 @@ class Lake:
         lake.require([*config.context(), *config.payload, *names, *config.pass_through])
         for name in names:
             if pa.types.is_floating(value_type(lake.table.schema.field(name).type)):
-                raise SchemaMismatch(
-                    f"{lake.source}: column {name!r} holds floats: expected text, whole numbers or booleans as classes"
-                )
+                expected = "expected text, whole numbers or booleans as classes; convert it, or give it no role"
+                raise SchemaMismatch(f"{lake.source}: column {name!r} holds floats: {expected}")
         with lake.reading():
             payload = payload_of(lake)
             classes = {name: config.classes.get(name) or _found_classes(lake, name) for name in names}
@@ -59,7 +58,7 @@ def _found_classes(lake: OpenLake, name: str) -> tuple[str, ...]:
     for batch in lake.table.to_batches(columns=[name]):
         found |= set(text_column(batch.column(0), name, lake.source).to_pylist())
         if len(found) > MAX_CLASSES:
-            raise DataError(f"{lake.source}: column {name!r} has more than {MAX_CLASSES} classes: not an attribute")
+            raise DataError(f"{lake.source}: column {name!r} has more than {MAX_CLASSES} classes: give it no role")
     numbers = all(re.fullmatch(r"-?[0-9]+", value) for value in found)
     return tuple(sorted(found, key=lambda value: (int(value), value)) if numbers else sorted(found))
 
@@ -74,12 +73,11 @@ def _raw_records(
     for name, values in labels.items():
         unknown = sum(value not in classes[name] for value in values)
         if unknown:
-            raise DataError(
-                f"{records.place}: column {name!r}: {unknown} record(s) have a class that params.yaml does not list; add it there"
-            )
+            found = f"{unknown} record(s) have a class that params.yaml does not list"
+            raise DataError(f"{records.place}: column {name!r}: {found}; add it there")
     splits = records.texts(config.split) if config.split else [split_of(config.split_seed, person) for person in persons]
     if not set(splits) <= set(SPLITS):
-        raise DataError(f"{records.place}: column {config.split!r}: expected {' or '.join(SPLITS)} in every record")
+        raise DataError(f"{records.place}: column {config.split!r}: expected {' or '.join(SPLITS)} in every record; correct it")
     for person, split in zip(persons, splits, strict=True):
         if split_of_person.setdefault(person, split) != split:
             raise DataError(f"{records.place}: column {config.split!r}: a person is in train and in test; keep people together")

@@ -86,9 +86,9 @@ def _read_subjects(files: RawFiles) -> dict[str, str]:
     except DataError as error:
         raise DataError(f"{files.path(SUBJECTS)}: {error}; restore it from the published data set") from None
     if table["code"].n_unique() != len(table):
-        raise DataError(f"{files.path(SUBJECTS)}: column 'code' must be unique; remove the repeated subjects")
+        raise DataError(f"{files.path(SUBJECTS)}: column 'code' must be unique, found repeated subjects; remove them")
     if not table["gender"].is_in([0, 1]).all():
-        raise DataError(f"{files.path(SUBJECTS)}: column 'gender' must hold 0 (female) or 1 (male) only")
+        raise DataError(f"{files.path(SUBJECTS)}: column 'gender' must be 0 (female) or 1 (male), found others; restore it")
     return {str(code): GENDERS[gender] for code, gender in table.iter_rows()}
 
 
@@ -199,8 +199,7 @@ def _read_csv(files: RawFiles, name: str, columns: tuple[str, ...], dtype: pl.Da
         raise DataError(f"is damaged: not a CSV table of numbers in {', '.join(columns)}") from None
     if table.is_empty():
         raise DataError("has no rows")
-    whole = table.select(pl.all_horizontal(pl.all().is_not_null() & pl.all().cast(pl.Float64).is_finite()).all()).item()
-    if not whole:
+    if not table.select(pl.all_horizontal(pl.all().is_not_null() & pl.all().cast(pl.Float64).is_finite()).all()).item():
         raise DataError(f"is damaged: missing or non-finite numbers in {', '.join(columns)}")
     return table.select(columns)
 

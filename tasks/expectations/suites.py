@@ -5,7 +5,6 @@ Results are yes or no per expectation and column, so that no value of a record r
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +16,37 @@ from pass_core.errors import ValidationFailed
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload, payload_bytes
 from tasks.storage.parquet import PAYLOAD, array_of
 
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """One expectation: the name of Great Expectations' class, and its arguments."""
-
-    kind: str
-    arguments: Mapping[str, Any]
+Expectation = tuple[str, Mapping[str, Any]]  # the name of Great Expectations' class, and its arguments
 
 
 def in_set(column: str, values: tuple[str, ...]) -> Expectation:
     """Each value is one of these classes."""
-    return Expectation("ExpectColumnValuesToBeInSet", {"column": column, "value_set": list(values)})
+    return "ExpectColumnValuesToBeInSet", {"column": column, "value_set": list(values)}
 
 
 def between(column: str, low: float, high: float) -> Expectation:
     """Each value lies in [low, high]."""
-    return Expectation("ExpectColumnValuesToBeBetween", {"column": column, "min_value": low, "max_value": high})
+    return "ExpectColumnValuesToBeBetween", {"column": column, "min_value": low, "max_value": high}
 
 
 def not_null(column: str) -> Expectation:
     """No value is missing."""
-    return Expectation("ExpectColumnValuesToNotBeNull", {"column": column})
+    return "ExpectColumnValuesToNotBeNull", {"column": column}
 
 
 def unique(column: str) -> Expectation:
     """No value occurs twice."""
-    return Expectation("ExpectColumnValuesToBeUnique", {"column": column})
+    return "ExpectColumnValuesToBeUnique", {"column": column}
 
 
 def row_count(low: int, high: int | None = None) -> Expectation:
     """The number of rows lies in this range."""
-    return Expectation("ExpectTableRowCountToBeBetween", {"min_value": low, "max_value": high})
+    return "ExpectTableRowCountToBeBetween", {"min_value": low, "max_value": high}
 
 
 def columns(names: tuple[str, ...]) -> Expectation:
     """The table has exactly these columns."""
-    return Expectation("ExpectTableColumnsToMatchSet", {"column_set": list(names), "exact_match": True})
+    return "ExpectTableColumnsToMatchSet", {"column_set": list(names), "exact_match": True}
 
 
 def class_shares(frame: pd.DataFrame, classes: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
@@ -75,9 +68,8 @@ def payload_expectations(payload: Payload) -> list[Expectation]:
     if payload.kind != "vector":
         return [between("payload_bytes", 1, MAX_FILE_BYTES)]
     largest = float(np.finfo(np.float32).max)
-    low = -largest if payload.low is None else payload.low
-    high = largest if payload.high is None else payload.high
-    return [between("payload_min", low, high), between("payload_max", low, high)]
+    limits = -largest if payload.low is None else payload.low, largest if payload.high is None else payload.high
+    return [between("payload_min", *limits), between("payload_max", *limits)]
 
 
 def payload_profile(table: pa.Table, payload: Payload) -> dict[str, Any]:
@@ -86,10 +78,8 @@ def payload_profile(table: pa.Table, payload: Payload) -> dict[str, Any]:
         return {"payload_bytes": [len(data) for data in payload_bytes(table.column(PAYLOAD))]}
     values = array_of(table, PAYLOAD, payload.shape).reshape(len(table), -1)
     finite = np.isfinite(values).all(axis=1)
-    return {
-        "payload_min": np.where(finite, values.min(axis=1), np.inf),
-        "payload_max": np.where(finite, values.max(axis=1), np.inf),
-    }
+    ends = {"payload_min": values.min(axis=1), "payload_max": values.max(axis=1)}
+    return {name: np.where(finite, end, np.inf) for name, end in ends.items()}
 
 
 def load_library() -> Any:
@@ -120,34 +110,23 @@ def check(name: str, tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]
             "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
         },
     )
-    failures: list[str] = []
-    held = 0
+    results: list[tuple[str, Any]] = []
     source = context.data_sources.add_pandas(name)
     for table_name, (frame, expectations) in tables.items():
+        title = f"{name} {table_name}"
         batch = source.add_dataframe_asset(table_name).add_batch_definition_whole_dataframe("whole")
-        suite = context.suites.add(gx.ExpectationSuite(name=f"{name} {table_name}"))
-        for expectation in expectations:
-            suite.add_expectation(getattr(gx.expectations, expectation.kind)(**expectation.arguments))
-        definition = context.validation_definitions.add(
-            gx.ValidationDefinition(name=f"{name} {table_name}", data=batch, suite=suite)
-        )
-        checkpoint = gx.Checkpoint(
-            name=f"{name} {table_name}",
-            validation_definitions=[definition],
-            actions=[gx.checkpoint.UpdateDataDocsAction(name="data_docs", site_names=["data_docs"])],
-            result_format="BOOLEAN_ONLY",
-        )
+        suite = context.suites.add(gx.ExpectationSuite(name=title))
+        for kind, arguments in expectations:
+            suite.add_expectation(getattr(gx.expectations, kind)(**arguments))
+        definition = context.validation_definitions.add(gx.ValidationDefinition(name=title, data=batch, suite=suite))
+        actions = [gx.checkpoint.UpdateDataDocsAction(name="data_docs", site_names=["data_docs"])]
+        checkpoint = gx.Checkpoint(name=title, validation_definitions=[definition], actions=actions, result_format="BOOLEAN_ONLY")
         outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
-        for result in next(iter(outcome.run_results.values())).results:
-            if result.success:
-                held += 1
-            else:
-                configured = result.expectation_config
-                column = configured.kwargs.get("column")
-                where = f"column {column!r}" if column else "the table"
-                failures.append(f"{configured.type} on {where} of {table_name}")
-    if failures:
-        raise ValidationFailed(
-            f"{name}: {len(failures)} expectation(s) do not hold: {'; '.join(failures)}; see {data_docs / 'index.html'}"
-        )
-    return held
+        results += [(table_name, result) for result in next(iter(outcome.run_results.values())).results]
+    failed = [(table_name, result.expectation_config) for table_name, result in results if not result.success]
+    if failed:
+        places = [(of, one.type, repr(one.kwargs["column"]) if "column" in one.kwargs else "") for of, one in failed]
+        named = "; ".join(f"{kind} on {f'column {column}' if column else 'the table'} of {of}" for of, kind, column in places)
+        pages = f"see {data_docs / 'index.html'}, correct the data, then run again"
+        raise ValidationFailed(f"{name}: {len(failed)} expectation(s) do not hold: {named}; {pages}")
+    return len(results)

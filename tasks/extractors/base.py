@@ -1,20 +1,15 @@
-"""The interface of extractors, how they are loaded, and what those with a model share."""
+"""The interface of extractors, and what those with a model share."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 import torch
 
-import tasks.extractors
-from pass_core import discovery
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray
-from pass_core.devices import Device, resolve_device
-from pass_core.errors import ConfigError, DataError
 from tasks.payloads.payload import Payload, PayloadKind, Payloads
-from tasks.sections.dataset import DatasetConfig
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -24,7 +19,9 @@ Finished = Callable[[int], None]  # called with the number of records that were 
 class Loaded(Protocol):
     """An extractor with its weights in memory, on its device."""
 
-    weights_digest: str  # empty where there are no weights
+    @property
+    def weights_digest(self) -> str:
+        """Names the weights; empty where there are none."""
 
     def feature_shape(self, payload: Payload, /) -> tuple[int, ...]:
         """Shape of one record's features."""
@@ -34,12 +31,20 @@ class Loaded(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReducedConfig(Checked):
+    """Settings of an extractor whose outputs may be reduced to principal components (`_components.py`)."""
+
+    components: int = ranged(0, at_least=0)  # principal components, learnt on training records; 0: the outputs as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extractor:
     """Turns payloads into the features that channels and attacks see."""
 
     summary: str
     config_type: type[Any]  # every field has a default
     payloads: tuple[PayloadKind, ...]  # kinds that it can read
+    without_effect: tuple[str, ...] = ()  # settings that the features do not depend on, beside the weights' digest
     worth_caching: bool = True  # computing takes longer than reading the result back
     load: Callable[[Any, torch.device], Loaded]  # a DataError explains how to get missing or damaged weights
 
@@ -67,30 +72,3 @@ def autocast(device: torch.device) -> torch.autocast:
     """Half precision on a GPU, bf16 where it can; float32 elsewhere."""
     half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
     return torch.autocast(device.type, dtype=half, enabled=device.type == "cuda")
-
-
-def load_extractor(
-    config: DatasetConfig, settings: Mapping[str, Any], payload: Payload, device: Device, dataset: str
-) -> tuple[Extractor, Any, Loaded]:
-    """The extractor that a data set names, its settings (by name in `settings`), and the same with its weights in memory."""
-    extractor: Extractor = discovery.load(tasks.extractors, config.extractor).EXTRACTOR
-    if payload.kind not in extractor.payloads:
-        raise ConfigError(
-            f"dataset.{dataset}.extractor: {config.extractor} reads {' or '.join(extractor.payloads)} payloads, "
-            f"the data set has {payload.kind} payloads; name another extractor"
-        )
-    chosen = settings.get(config.extractor) or extractor.config_type()
-    return extractor, chosen, extractor.load(chosen, resolve_device(device))
-
-
-def checked_features(
-    loaded: Loaded, payloads: Payloads, threads: int, place: str, finished: Finished = lambda _: None
-) -> FloatArray:
-    """Finite features of payloads; an error names the place of the payloads."""
-    try:
-        features = loaded.features(payloads, threads, finished)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
-    if not np.isfinite(features).all():
-        raise DataError(f"{place}: the extractor returned features that are not finite; check the payloads and its weights")
-    return features

@@ -1,5 +1,6 @@
-"""FaceNet (InceptionResnetV1): 512 numbers per face, of unit length.
+"""FaceNet (InceptionResnetV1): the outputs of a layer, averaged over a grid and reduced to principal components.
 
+The embedding, the last layer, is trained to tell people apart and to ignore expression; the middle of the network still has both.
 Weights come from a local safetensors file whose SHA-256 is pinned, or from facenet-pytorch's own download.
 """
 
@@ -7,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch.nn import functional as F
 
-from pass_core.checks import check_range
+from pass_core.checks import check_range, ranged
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Extractor, Finished, autocast, in_order
+from tasks.extractors.base import Extractor, Finished, ReducedConfig, autocast, in_order
 from tasks.payloads.images import decode_image
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.torch_repair import repair
@@ -27,21 +29,30 @@ from tasks.storage.files import file_digest
 
 SIDE = 160
 EMBEDDING = 512
+STEM = ("conv2d_1a", "conv2d_2a", "conv2d_2b", "maxpool_3a", "conv2d_3b", "conv2d_4a", "conv2d_4b")
+LAYERS = {  # after the stem, in order: channels, and the side of their outputs for an image of 160×160
+    "repeat_1": (256, 17), "mixed_6a": (896, 8), "repeat_2": (896, 8),
+    "mixed_7a": (1792, 3), "repeat_3": (1792, 3), "block8": (1792, 3),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaceNetConfig:
-    """Which weights, and which part of an image."""
+class FaceNetConfig(ReducedConfig):
+    """Which weights, which part of an image, and which layer."""
 
     weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
     digest: str | None = None  # SHA-256 of that file, required; or of the downloaded tensors, optional
     pretrained: Literal["vggface2", "casia-webface"] = "vggface2"
-    crop: int | None = SIDE  # pixels around the centre, scaled to 160×160; null: the largest square
-    batch_size: int = 32
+    crop: int | None = ranged(SIDE, at_least=16)  # pixels around the centre, scaled to 160×160; null: the largest square
+    layer: Literal["embedding", "block8", "repeat_3", "mixed_7a", "repeat_2", "mixed_6a", "repeat_1"] = "repeat_2"
+    pooling: int = ranged(3, at_least=1)  # averages over a grid of 3×3 fields per channel of the layer; the embedding has none
+    components: int = ranged(384, at_least=0)  # principal components, learnt on training records; 0: the outputs as they are
+    batch_size: int = ranged(32, at_least=1)
 
     def __post_init__(self) -> None:
-        check_range(self, "crop", at_least=16)
-        check_range(self, "batch_size", at_least=1)
+        ReducedConfig.__post_init__(self)
+        if self.layer in LAYERS:
+            check_range(self, "pooling", at_least=1, at_most=LAYERS[self.layer][1])
 
     def check_files(self) -> None:
         """Raises a PassError when the weights file is missing or another one than pinned; called before a run."""
@@ -58,7 +69,8 @@ class FaceNet:
         self.model = model.to(device).eval()
 
     def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
-        return (EMBEDDING,)
+        layer = self._config.layer
+        return (EMBEDDING,) if layer == "embedding" else (LAYERS[layer][0] * self._config.pooling**2,)
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
         step = self._config.batch_size
@@ -76,8 +88,18 @@ class FaceNet:
     def _embed(self, pixels: NDArray[np.uint8]) -> FloatArray:
         batch = (torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() - 127.5) / 128.0
         with autocast(self._device):
-            embedded: FloatArray = self.model(batch).float().cpu().numpy()
-        return embedded
+            outputs = self._outputs(batch)
+        features: FloatArray = outputs.float().cpu().numpy()
+        return features
+
+    def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
+        layer = self._config.layer
+        if layer == "embedding":
+            return cast("torch.Tensor", self.model(batch))
+        names = list(LAYERS)
+        for name in (*STEM, *names[: names.index(layer) + 1]):  # the layers after it are not computed
+            batch = getattr(self.model, name)(batch)
+        return F.adaptive_avg_pool2d(batch.float(), self._config.pooling).flatten(1)
 
 
 def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8]:
@@ -85,10 +107,8 @@ def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8
     height, width = pixels.shape[:2]
     side = min(height, width) if crop is None else crop
     if side > min(height, width):
-        raise DataError(
-            f"an image has {width}×{height} pixels, fewer than the crop of {side}: "
-            "set extractor.facenet.crop to a smaller number, or to null for the largest square"
-        )
+        advice = "set extractor.facenet.crop to a smaller number, or to null for the largest square"
+        raise DataError(f"an image has {width}×{height} pixels, fewer than the crop of {side}: {advice}")
     top, left = (height - side) // 2, (width - side) // 2
     cut = pixels[top : top + side, left : left + side]
     if side == SIDE:
@@ -109,7 +129,9 @@ def _load_model(config: FaceNetConfig) -> tuple[torch.nn.Module, str]:
     try:
         model.load_state_dict(load_file(path), strict=True, assign=True)
     except SafetensorError:
-        raise DataError(f"{path}: is damaged or no safetensors file; other formats can run code and are not read") from None
+        raise DataError(
+            f"{path}: is damaged or no safetensors file, and other formats can run code; get the right file"
+        ) from None
     except RuntimeError:
         raise DataError(f"{path}: holds other tensors than InceptionResnetV1's; get the right file") from None
     return model, digest
@@ -120,7 +142,7 @@ def _checked_digest(path: Path, pinned: str | None) -> str:
         raise DataError(f"{path}: expected file is missing; correct extractor.facenet.weights")
     digest = file_digest(path)
     if pinned is None:
-        raise ConfigError(f"extractor.facenet.digest: is missing; if you trust {path}, it is {digest}")
+        raise ConfigError(f"extractor.facenet.digest: expected the SHA-256 of {path}, found none; if you trust it, set {digest}")
     if digest != pinned:
         raise ChecksumMismatch(f"{path}: expected SHA-256 {pinned}, found {digest}; get the right file or correct the digest")
     return digest
@@ -140,7 +162,8 @@ def _download(network: Any, config: FaceNetConfig) -> tuple[torch.nn.Module, str
         ) from None
     found = state_digest(model.state_dict())
     if config.digest not in (None, found):
-        raise ChecksumMismatch(f"FaceNet's weights {name!r}: expected SHA-256 {config.digest} of the tensors, found {found}")
+        expected = f"expected SHA-256 {config.digest} of the tensors, found {found}"
+        raise ChecksumMismatch(f"FaceNet's weights {name!r}: {expected}; correct extractor.facenet.digest if you trust them")
     return model, found
 
 
@@ -154,8 +177,9 @@ def state_digest(state: Mapping[str, torch.Tensor]) -> str:
 
 
 EXTRACTOR = Extractor(
-    summary="images: FaceNet embedding of a face (512 numbers; weights downloaded or from a local file)",
+    summary="images: a layer of FaceNet or its embedding of a face (384 numbers; weights downloaded or from a local file)",
     config_type=FaceNetConfig,
+    without_effect=("weights", "digest", "pretrained", "batch_size"),
     payloads=("image",),
     load=FaceNet,
 )

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from pass_core.checks import check_range
+from pass_core.checks import ranged
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Extractor, Finished, autocast, in_order
+from tasks.extractors.base import Extractor, Finished, ReducedConfig, autocast, in_order
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
@@ -41,7 +41,7 @@ GRID_SECONDS = 0.1  # clips are padded to a multiple of this, whatever the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubertConfig:
+class HubertConfig(ReducedConfig):
     """Which model and layer, and how one vector is made of it."""
 
     model: str = HUBERT_BASE  # a hub id, or a local folder
@@ -52,10 +52,10 @@ class HubertConfig:
     unit_length: bool = True
     normalise_waveform: bool = False  # to mean 0, variance 1, as models with layer-normed feature encoders need
     as_published: bool = False
-    batch_seconds: float = 16.0  # of audio per batch
+    batch_seconds: float = ranged(16.0, above=0)  # of audio per batch
 
     def __post_init__(self) -> None:
-        check_range(self, "batch_seconds", above=0)
+        ReducedConfig.__post_init__(self)
         if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
             raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
 
@@ -89,9 +89,8 @@ class Hubert:
 
     def _batches(self, encoded: list[bytes]) -> Iterable[IntArray]:
         """Positions of clips that are padded to the same length, at most `batch_seconds` of them together."""
-        published = PUBLISHED_SAMPLES / self._rate
-        grid = [published if self._config.as_published else _padded(sound_seconds(data)) for data in encoded]
-        lengths = np.array(grid).round(6)
+        published = PUBLISHED_SAMPLES / self._rate if self._config.as_published else None
+        lengths = np.array([published or _padded(sound_seconds(data)) for data in encoded]).round(6)
         for length in np.unique(lengths):
             positions = np.flatnonzero(lengths == length)
             at_once = max(1, int(self._config.batch_seconds / length))
@@ -141,9 +140,8 @@ def _model_folder(config: HubertConfig) -> Path:
     if _is_folder(config.model):
         folder = Path(config.model).expanduser()
         if not folder.is_dir():
-            raise DataError(
-                f"{folder}: expected folder with config.json and model.safetensors is missing; correct extractor.hubert.model"
-            )
+            expected = "expected folder with config.json and model.safetensors is missing"
+            raise DataError(f"{folder}: {expected}; correct extractor.hubert.model")
         return folder
     from huggingface_hub import snapshot_download
 
@@ -179,10 +177,8 @@ def _checked_digest(folder: Path, pinned: str | None) -> str:
     digests = [file_digest(file) for file in files]
     found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     if found != pinned:
-        raise ChecksumMismatch(
-            f"{files[0]}: expected weights with SHA-256 {pinned}, found {found}; if you trust them, write that under "
-            "extractor.hubert.digest"
-        )
+        expected = f"expected weights with SHA-256 {pinned}, found {found}"
+        raise ChecksumMismatch(f"{files[0]}: {expected}; if you trust them, write that under extractor.hubert.digest")
     return found
 
 
@@ -195,16 +191,16 @@ def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
     try:
         description = AutoConfig.from_pretrained(folder, **offline)
         if description.model_type not in MODEL_TYPES:
-            raise ConfigError(f"{folder}: is a {description.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
+            expected = f"expected one of {', '.join(MODEL_TYPES)}"
+            raise ConfigError(f"{folder}: is a {description.model_type} model: {expected}; correct extractor.hubert.model")
         if not -description.num_hidden_layers - 1 <= config.layer <= description.num_hidden_layers:
-            raise ConfigError(
-                f"extractor.hubert.layer: the model has {description.num_hidden_layers} layers, found {config.layer}"
-            )
+            found = f"the model has {description.num_hidden_layers} layers, found {config.layer}"
+            raise ConfigError(f"extractor.hubert.layer: {found}; choose one of them, or -1 for the last")
         model = AutoModel.from_pretrained(folder, config=description, use_safetensors=safe, dtype=torch.float32, **offline)
     except ConfigError:
         raise
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise DataError(f"{folder}: is damaged or no model that transformers can load ({type(error).__name__})") from None
+        raise DataError(f"{folder}: is damaged or no model for transformers ({type(error).__name__}); get it again") from None
     preparation = folder / "preprocessor_config.json"
     rate = int(read_json(preparation).get("sampling_rate", 16_000)) if preparation.is_file() else 16_000
     return model, rate
@@ -213,6 +209,7 @@ def _load_model(folder: Path, config: HubertConfig) -> tuple[Any, int]:
 EXTRACTOR = Extractor(
     summary="audio: HuBERT, wav2vec2 or WavLM, one vector per clip (weights from the hub or a local folder)",
     config_type=HubertConfig,
+    without_effect=("model", "revision", "digest", "batch_seconds"),
     payloads=("audio",),
     load=Hubert,
 )

@@ -1,18 +1,12 @@
 """Payloads as they are: for signal windows the encoder network is part of the model."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
+from pass_core.checks import NoSettings
 from pass_core.data import FloatArray
 from tasks.extractors.base import Extractor, Finished
 from tasks.payloads.payload import Payload, Payloads
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityConfig:
-    """Nothing to choose."""
 
 
 class Identity:
@@ -20,7 +14,7 @@ class Identity:
 
     weights_digest = ""
 
-    def __init__(self, _config: IdentityConfig, _device: torch.device) -> None:
+    def __init__(self, _config: NoSettings, _device: torch.device) -> None:
         """Nothing to load."""
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
@@ -33,7 +27,7 @@ class Identity:
 
 EXTRACTOR = Extractor(
     summary="the payload itself (signal windows, ready-made vectors)",
-    config_type=IdentityConfig,
+    config_type=NoSettings,
     payloads=("vector",),
     worth_caching=False,
     load=Identity,

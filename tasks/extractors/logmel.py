@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.data import FloatArray
 from tasks.extractors.base import Extractor, Finished, in_order
 from tasks.payloads.payload import Payload, Payloads
@@ -23,17 +23,12 @@ MEAN, SCALE = -6.0, 4.0  # rough mean and scale of log power in speech
 
 
 @dataclass(frozen=True, slots=True)
-class LogMelConfig:
+class LogMelConfig(Checked):
     """Mel bands, stretches of time and the sampling rate."""
 
-    bands: int = 64
-    segments: int = 8
-    sampling_rate: int = 16_000
-
-    def __post_init__(self) -> None:
-        check_range(self, "bands", at_least=8, at_most=128)
-        check_range(self, "segments", at_least=1, at_most=64)
-        check_range(self, "sampling_rate", at_least=8_000, at_most=192_000)
+    bands: int = ranged(64, at_least=8, at_most=128)
+    segments: int = ranged(8, at_least=1, at_most=64)
+    sampling_rate: int = ranged(16_000, at_least=8_000, at_most=192_000)
 
 
 class LogMel:

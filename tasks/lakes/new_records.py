@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from pass_core.data import Records
 from pass_core.devices import Device
-from pass_core.errors import DataError, SchemaMismatch
-from tasks.extractors.base import checked_features, load_extractor
+from pass_core.errors import DataError
+from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.lakes.open import Batch, open_lake, table_format
 from tasks.lakes.records import RecordReader
 from tasks.payloads.payload import Payloads
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import DatasetConfig
 from tasks.sections.lake import LakeColumns, LakeConfig
-from tasks.storage.parquet import BLOCK, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
+from tasks.storage.parquet import BLOCK, DESCRIPTION, PAYLOAD, PERSON, RECORD_ID, FeatureTable, TableInfo, read_features
 
 
 class NewRecords(NamedTuple):
@@ -32,19 +32,17 @@ def read_new_records(
     path: Path,
     dataset: DatasetConfig,
     settings: Mapping[str, Any],
-    known: TableInfo,
+    pool: Path,
     *,
     device: Device,
     threads: int,
     at_most: int,
     rng: np.random.Generator,
 ) -> NewRecords:
-    """Random records of a folder of features, or of a table of payloads like those of the pool (`known`), which are extracted."""
-    if (path / "table.json").exists():
-        shape = TableInfo.load(path).feature_shape
-        if shape != known.feature_shape:
-            expected = f"expected features of shape {known.feature_shape}, found {shape or 'none'}"
-            raise SchemaMismatch(f"{path}: {expected}; use the extractor with which the model was trained")
+    """Random records of a folder of features, or of a table of payloads like those of the pool, extracted as its own were."""
+    known = TableInfo.load(pool)
+    if (path / DESCRIPTION).exists():
+        TableInfo.same_features(path, pool)
         table = read_features(path, ())
         return NewRecords(table, len(table.record_ids))
     form, kind = table_format(path), known.payload.kind
@@ -66,8 +64,8 @@ def read_new_records(
         start += len(batch.columns)
     payloads = [payload for records in found for payload in records.payloads]
     if not payloads:
-        raise DataError(f"{path}: expected records without labels, found none that can be used")
-    _, _, extractor = load_extractor(dataset, settings, known.payload, device, known.dataset)
+        raise DataError(f"{path}: expected records without labels, found none that can be used; restore their payloads")
+    extractor = load_extractor_of(pool, dataset, settings, device, known.dataset)
     whole: Payloads = np.stack(payloads) if kind == "vector" else payloads
     features = checked_features(extractor, whole, threads, str(path))
     # A record without a person or a block is its own.
@@ -75,8 +73,5 @@ def read_new_records(
     ids = texts.get(columns.record_id, [str(number) for number in range(len(features))])
     persons = texts.get(columns.person, ids)
     blocks = np.unique(np.array(texts.get(columns.block, persons)), return_inverse=True)[1].astype(np.int64)
-    splits = np.zeros_like(blocks)
-    table = FeatureTable(
-        records=Records(features, {}), record_ids=tuple(ids), splits=splits, persons=tuple(persons), blocks=blocks
-    )
-    return NewRecords(table, total)
+    people: dict[str, Any] = {"record_ids": tuple(ids), "persons": tuple(persons), "blocks": blocks}
+    return NewRecords(FeatureTable(records=Records(features, {}), splits=np.zeros_like(blocks), **people), total)

@@ -85,7 +85,6 @@ class OpenLake:
             raise StorageError(f"{where}: cannot be read now ({error.strerror}); run again") from None
 
     def _groups(self, fragment: ds.Fragment, place: str) -> list[ds.Fragment]:
-
         largest = max((group.total_byte_size for group in fragment.row_groups), default=0)
         if largest > MAX_GROUP_BYTES:
             limit, found = (f"{size // 2**20} MB" for size in (MAX_GROUP_BYTES, largest))
@@ -125,7 +124,8 @@ def text_column(column: pa.Array, name: str, place: str) -> pa.Array:
     try:
         return pc.cast(plain(column), pa.string())
     except pa.ArrowException:
-        raise SchemaMismatch(f"{place}: column {name!r}: expected text, whole numbers or booleans, found {column.type}") from None
+        found = f"expected text, whole numbers or booleans, found {column.type}"
+        raise SchemaMismatch(f"{place}: column {name!r}: {found}; convert it, or choose another column") from None
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -163,11 +163,10 @@ def _table_files(filesystem: pafs.FileSystem, folder: str, suffix: str) -> list[
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     files = [file.path for file in found if file.type == pafs.FileType.File and file.path.endswith(f".{suffix}")]
     hidden = ("_", ".")  # _temporary, _delta_log, .crc: files that other programs keep for themselves
-    inside = {path: PurePosixPath(path.removeprefix(folder)).parts for path in files}
-    shown = sorted(path for path, parts in inside.items() if not any(part.startswith(hidden) for part in parts))
+    shown = [p for p in files if not any(part.startswith(hidden) for part in PurePosixPath(p.removeprefix(folder)).parts)]
     if not shown:
         raise DataError(f"expected files named *.{suffix} are missing; check `source` and `format`")
-    return shown
+    return sorted(shown)
 
 
 def table_format(path: Path) -> TableFormat:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import DataError, SchemaMismatch
-from tasks.lakes.open import open_lake, table_format, text_column, value_type
+from tasks.lakes.open import OpenLake, open_lake, table_format, text_column, value_type
 from tasks.lakes.records import RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.sections.dataset import Roles
@@ -50,19 +50,25 @@ class PairTable:
         return list(text_column(self.others.column(name).combine_chunks(), name, self.place).to_pylist())
 
 
-def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) -> PairTable:
-    """The payload and the other columns of a table, rows in file order; all other columns where none are named."""
+def open_pair_table(path: Path, columns: PairColumns) -> OpenLake:
+    """A table of the pair with its payload columns found."""
     key, form = columns.key or RECORD_ID, table_format(path)
     opened = LakeColumns(format=form, record_id=key, payload=columns.payload, payload_shape=columns.shape)
     lake = open_lake(str(path), opened, (*columns.roles.roles(), *columns.context()))
     vectors = _payload_columns(lake.table.schema, columns, path)
+    return dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
+
+
+def read_pair_table(path: Path, columns: PairColumns, wanted: list[str] | None) -> PairTable:
+    """The payload and the other columns of a table, rows in file order; all other columns where none are named."""
+    lake = open_pair_table(path, columns)
+    vectors = lake.columns.payload
     lake.require(wanted or ([columns.key] if columns.key else []))
-    lake = dataclasses.replace(lake, columns=dataclasses.replace(opened, payload=vectors))
     others = list(dict.fromkeys(name for name in wanted or lake.table.schema.names if name not in vectors))
     quarantine = Quarantine(0, "none: every record of a pair must have its payload")
     records = list(RecordReader(lake, payload_of(lake), (), tuple(others)).batches(lake.fragments(), quarantine))
     if not records:
-        raise DataError(f"{path}: has no records; check the path")
+        raise DataError(f"{path}: expected records, found none; check the path")
     features: FloatArray = np.concatenate([np.asarray(part.payloads, dtype=np.float32) for part in records])
     damaged = int((~np.isfinite(features.reshape(len(features), -1))).any(axis=1).sum())
     if damaged:
@@ -98,10 +104,11 @@ def beside_payload(release: PairTable, columns: PairColumns) -> pa.Table:
 
 
 def matching_rows(originals: PairTable, release: PairTable, columns: PairColumns) -> IntArray:
-    """Row of the release for every original."""
+    """Row of the release for every original; −1 where a release with a key leaves the record out."""
     shape, other = originals.payload.shape[1:], release.payload.shape[1:]
     if shape != other:
-        raise SchemaMismatch(f"{release.place}: expected payloads of shape {shape} as the originals', found {other}")
+        expected = f"expected payloads of shape {shape} as the originals', found {other}"
+        raise SchemaMismatch(f"{release.place}: {expected}; make both with the same extractor or --shape")
     n, found = len(originals.payload), len(release.payload)
     if columns.key is None:
         if n != found:
@@ -112,15 +119,15 @@ def matching_rows(originals: PairTable, release: PairTable, columns: PairColumns
                 raise DataError(f"{release.place}: rows are in another order: column {name!r} differs in {differ}; give --key")
         return np.arange(n)
     keys = [_keys(table, columns.key) for table in (originals, release)]
-    missing = len(keys[0].keys() - keys[1].keys()), len(keys[1].keys() - keys[0].keys())
-    if any(missing):
-        found_keys = f"{missing[0]} missing, {missing[1]} unknown"
-        raise DataError(f"{release.place}: expected the originals' keys in column {columns.key!r}: {found_keys}")
-    return np.array([keys[1][key] for key in keys[0]], dtype=np.int64)
+    if not keys[0].keys() & keys[1].keys():
+        expected = f"expected the originals' keys in column {columns.key!r}, found none of them"
+        raise DataError(f"{release.place}: {expected}; give the column that both tables share with --key")
+    return np.array([keys[1].get(key, -1) for key in keys[0]], dtype=np.int64)
 
 
 def _keys(table: PairTable, name: str) -> dict[str, int]:
     keys, rows = {key: row for row, key in enumerate(table.texts(name))}, len(table.payload)
     if len(keys) < rows:
-        raise DataError(f"{table.place}: column {name!r}: expected as many keys as its {rows} records, found {len(keys)}")
+        expected = f"expected as many keys as its {rows} records, found {len(keys)}"
+        raise DataError(f"{table.place}: column {name!r}: {expected}; remove repeated rows, or give another --key")
     return keys

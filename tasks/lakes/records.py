@@ -29,11 +29,7 @@ class LakeRecords:
     columns: pa.Table  # the other columns under the lake's own names
     place: str  # the file, for messages
 
-    def __len__(self) -> int:
-        return len(self.payloads)
-
     def texts(self, name: str) -> list[str]:
-        """The values of a text column."""
         return list(self.columns.column(name).to_pylist())
 
 
@@ -96,21 +92,20 @@ class RecordReader:
         """A payload's bytes, read from below the source where the column holds paths."""
         if value is None:
             raise DataError("is missing")
-        data: bytes = self._file(PurePosixPath(value)) if self.lake.columns.payload_is_path else value
-        if len(data) > MAX_FILE_BYTES:
+        if self.lake.columns.payload_is_path:
+            path = PurePosixPath(value)
+            if path.is_absolute() or ".." in path.parts:
+                raise DataError("has a path outside the source")
+            try:
+                with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
+                    value = bytes(stream.read(MAX_FILE_BYTES + 1))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
+                raise DataError("has a path to no readable file") from None
+            except OSError as error:
+                raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
+        if len(value) > MAX_FILE_BYTES:
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
-        return data
-
-    def _file(self, path: PurePosixPath) -> bytes:
-        if path.is_absolute() or ".." in path.parts:
-            raise DataError("has a path outside the source")
-        try:
-            with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
-                return bytes(stream.read(MAX_FILE_BYTES + 1))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
-            raise DataError("has a path to no readable file") from None
-        except OSError as error:
-            raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
+        return bytes(value)
 
 
 def payload_of(lake: OpenLake) -> Payload:
@@ -120,7 +115,8 @@ def payload_of(lake: OpenLake) -> Payload:
     if config.payload_kind != "vector":
         expected, types = ("text", _TEXT) if config.payload_is_path else ("binary", _BINARY)
         if kinds[0] not in types:
-            raise SchemaMismatch(f"{source}: column {config.payload[0]!r}: expected {expected}, found {kinds[0]}")
+            advice = "correct payload, payload_kind or payload_is_path"
+            raise SchemaMismatch(f"{source}: column {config.payload[0]!r}: expected {expected}, found {kinds[0]}; {advice}")
         return Payload(config.payload_kind)
     declared = math.prod(config.payload_shape) if config.payload_shape else 0
     if all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds):
@@ -128,9 +124,10 @@ def payload_of(lake: OpenLake) -> Payload:
     elif len(kinds) == 1 and _is_list(kinds[0]) and pa.types.is_floating(kinds[0].value_type):
         length = declared or _first_length(lake, config.payload[0])
     else:
-        raise SchemaMismatch(f"{source}: payload {', '.join(config.payload)}: expected numbers or a list of floats per record")
+        expected = f"expected numbers or a list of floats per record, found {', '.join(map(str, kinds))}"
+        raise SchemaMismatch(f"{source}: payload {', '.join(config.payload)}: {expected}; choose other columns")
     if declared not in (0, length):
-        raise SchemaMismatch(f"{source}: payload: expected {declared} numbers per record, found {length}")
+        raise SchemaMismatch(f"{source}: payload: expected {declared} numbers per record, found {length}; correct the shape")
     return Payload("vector", config.payload_shape or (length,), config.payload_low, config.payload_high)
 
 
@@ -145,5 +142,5 @@ def _first_length(lake: OpenLake, column: str) -> int:
         return int(kind.list_size)
     first = lake.fragments()[0].scanner(schema=lake.table.schema, columns=[column]).head(1).column(0).to_pylist()
     if not first or not first[0]:
-        raise DataError(f"{lake.source}: the first payload is missing or empty; check the lake")
+        raise DataError(f"{lake.source}: expected numbers in the first payload, found none; fill it, or declare payload_shape")
     return len(first[0])

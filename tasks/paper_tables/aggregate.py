@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pass_core.data import Role
 from pass_core.errors import AuditError
 from pass_core.statistics.nag import mean_nag, nag
-from tasks.paper_tables.cells import CellResult, Roles, Store
+from tasks.paper_tables.cells import CellResult, Store
 from tasks.paper_tables.definition import MNAG, Column, Figure, Table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import Plan, PlannedRow
+from tasks.sections.dataset import Roles
 
 Place = tuple[float, float]  # of a row in the plot: mean NAG, as fractions, of private attributes and of the others
 
@@ -97,7 +98,7 @@ def summarise(values: Sequence[float], accuracies: Sequence[float] = ()) -> Figu
 def _row(table: Table, planned: PlannedRow, results: list[CellResult]) -> FilledRow:
     row, roles, columns = planned.row, table.roles_of(planned.row), table.parsed_columns()
     problem = planned.problem or next((result.problem for result in results if result.problem), None)
-    scores = {} if problem else {name: [result.attributes[name] for result in results] for name in roles.names()}
+    scores = {} if problem else {name: [result.attributes[name] for result in results] for name in roles.roles()}
     printed: list[Figure | None] = [Figure.parse(text) for text in row.paper]
     entries = []
     for column, paper in zip(columns, printed or [None] * len(columns), strict=True):
@@ -106,7 +107,7 @@ def _row(table: Table, planned: PlannedRow, results: list[CellResult]) -> Filled
             entries.append(Entry(column, None, summarise(values) if values else None, paper))
         else:
             ours = _figure(scores[column.attribute], column) if scores else None
-            entries.append(Entry(column, roles.of(column.attribute), ours, paper))
+            entries.append(Entry(column, roles.roles()[column.attribute], ours, paper))
     attacked = [entry for entry in entries if entry.role is not None and entry.column.source == "attacker"]
     return FilledRow(
         label=row.label,
@@ -126,8 +127,8 @@ def seed_mnags(scores: dict[str, list[AttributeScores]], columns: Sequence[Colum
     known = {name: values for name, values in nags.items() if values is not None}
     if len(known) < len(shown):
         return None
-    private = [values for name, values in known.items() if roles.of(name) == "private"]
-    others = [values for name, values in known.items() if roles.of(name) != "private"]
+    private = [values for name, values in known.items() if name in roles.private]
+    others = [values for name, values in known.items() if name not in roles.private]
     return [mean_nag(*sides) for sides in zip(zip(*private, strict=True), zip(*others, strict=True), strict=True)]
 
 
@@ -146,9 +147,8 @@ def _place(figures: Sequence[tuple[Role | None, Figure | None]]) -> Place | None
 
 
 def _beneath(name: str, scores: list[AttributeScores]) -> Beneath:
-    exact = seed_nags(scores, lambda one: one.exact)
+    exact, balanced = seed_nags(scores, lambda one: one.exact), summarise([one.balanced for one in scores])
     nats = [one.information for one in scores if one.information is not None]
-    balanced = summarise([one.balanced for one in scores])
     return Beneath(name, None if exact is None else summarise(exact), statistics.mean(nats) if nats else None, balanced)
 
 

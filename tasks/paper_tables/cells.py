@@ -16,10 +16,9 @@ from torch import Tensor
 
 from pass_core.attacks.network import NetworkConfig
 from pass_core.channel.pool import PoolConfig
-from pass_core.data import Role
-from pass_core.errors import ConfigError
 from pass_core.training.loop import TrainConfig
 from tasks.paper_tables.measure import AttributeScores, ProbeConfig
+from tasks.sections.dataset import Roles
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import json_digest, read_json, write_atomically, write_json
 
@@ -28,28 +27,6 @@ FORMAT = 1
 LIBRARIES = ("torch", "numpy", "scikit-learn", "scipy")
 # An epoch of a protector costs about as many of one attacker; only the estimate of the remaining time depends on it.
 PROTECTOR_EPOCH = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which attributes are private, useful, general."""
-
-    private: tuple[str, ...]
-    useful: tuple[str, ...]
-    general: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.private or not self.useful:
-            raise ConfigError("roles: expected at least one private and one useful attribute")
-        if len(set(self.names())) < len(self.names()):
-            raise ConfigError("roles: expected each attribute once")
-
-    def names(self) -> tuple[str, ...]:
-        return self.private + self.useful + self.general
-
-    def of(self, name: str) -> Role:
-        """The role of an attribute."""
-        return "private" if name in self.private else "useful" if name in self.useful else "general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +60,7 @@ class Computed:
 
     def recipe(self) -> dict[str, Any]:
         """All that the result depends on."""
-        libraries = {library: version(library) for library in LIBRARIES}
-        code = code_digest(self.modules)
+        libraries, code = {library: version(library) for library in LIBRARIES}, code_digest(self.modules)
         return {"format": FORMAT, "settings": dataclasses.asdict(self), "code": code, "libraries": libraries}
 
 
@@ -121,7 +97,7 @@ class Cell(Computed):
 
     @property
     def effort(self) -> int:
-        return self.training.epochs * PROTECTOR_EPOCH + len(self.roles.names()) * self.attack.epochs
+        return self.training.epochs * PROTECTOR_EPOCH + len(self.roles.roles()) * self.attack.epochs
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -131,7 +107,7 @@ class Cell(Computed):
         """The classifiers of originals that it is compared with."""
         return {
             name: Control(dataset=self.dataset, features=self.features, seed=self.seed, attribute=name, config=self.control)
-            for name in self.roles.names()
+            for name in self.roles.roles()
         }
 
     def __str__(self) -> str:
@@ -188,7 +164,5 @@ class Store:
         """The figures of a result, flat: `gender.attacker` -> 0.57."""
         if isinstance(cell, Control):
             return {"accuracy": read_json(self.path(cell))["accuracy"]}
-        scores = self.get(cell).attributes.items()
-        return {
-            f"{name}.{key}": value for name, one in scores for key, value in dataclasses.asdict(one).items() if value is not None
-        }
+        scores = read_json(self.path(cell))["attributes"].items()
+        return {f"{name}.{key}": value for name, one in scores for key, value in one.items() if value is not None}

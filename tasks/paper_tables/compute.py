@@ -32,7 +32,7 @@ def compute(cell: Cell | Control, features: FeatureSet, store: Store, report: On
 
 def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShare) -> CellResult:
     classes = TableInfo.load(features.folder).classes
-    attributes = tuple(Attribute(name, classes[name], cell.roles.of(name)) for name in cell.roles.names())
+    attributes = cell.roles.attributes(classes)
     table = read_features(features.folder, attributes)
     split = split_of(table, attributes)
     curves: dict[str, list[float]] = {}
@@ -43,7 +43,7 @@ def _compute_cell(cell: Cell, features: FeatureSet, store: Store, report: OnShar
         report(FIT_SHARE * epoch.number / epoch.total)
 
     def on_attack(name: str) -> OnEpoch:
-        names = cell.roles.names()
+        names = list(cell.roles.roles())
         before = names.index(name)
         return lambda epoch: report(FIT_SHARE + (1 - FIT_SHARE) * (before + epoch.number / epoch.total) / len(names))
 

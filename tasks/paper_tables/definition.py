@@ -16,8 +16,8 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from pass_core.attacks.network import NetworkConfig
 from pass_core.errors import ConfigError
-from tasks.paper_tables.cells import Roles
 from tasks.paper_tables.measure import ProbeConfig
+from tasks.sections.dataset import Roles
 
 FOLDER = Path(__file__).parent / "definitions"
 SETUPS = FOLDER / "setups.yaml"
@@ -144,18 +144,15 @@ class Table:
     def __post_init__(self) -> None:
         shown = [column.attribute for column in self.parsed_columns() if column.name != MNAG]
         for row in self.rows:
-            roles = row.roles or self.roles
-            if roles is None:
-                raise ConfigError(f"row {row.label!r}: expected `roles` in the row or in the table")
-            unknown = [name for name in shown if name not in roles.names()]
+            unknown = [name for name in shown if name not in self.roles_of(row).roles()]
             if unknown:
-                raise ConfigError(f"row {row.label!r}: columns {', '.join(unknown)} have no role")
+                raise ConfigError(f"row {row.label!r}: columns {', '.join(unknown)} have no role; add them to `roles`")
             if row.paper and len(row.paper) != len(self.columns):
                 raise ConfigError(f"row {row.label!r}: expected {len(self.columns)} figures of the paper, found {len(row.paper)}")
             for text in row.paper:
                 Figure.parse(text)
         if len({row.label for row in self.rows}) < len(self.rows):
-            raise ConfigError("rows: expected each label once")
+            raise ConfigError("rows: expected each label once, found one twice; rename a row")
 
     def parsed_columns(self) -> tuple[Column, ...]:
         return tuple(Column.parse(text) for text in self.columns)
@@ -163,7 +160,8 @@ class Table:
     def roles_of(self, row: Row) -> Roles:
         """The row's own roles, or the table's."""
         roles = row.roles or self.roles
-        assert roles is not None  # noqa: S101 (checked above)
+        if roles is None:
+            raise ConfigError(f"row {row.label!r}: expected `roles` in the row or in the table, found none; add them")
         return roles
 
     def pool_at(self, effort: EffortName) -> dict[str, Any]:
@@ -207,8 +205,8 @@ def _parse(kind: type[Parsed], path: Path) -> Parsed:
         raw = yaml.safe_load(path.read_text())
         content: Parsed = getattr(model.model_validate_json(json.dumps({"content": raw})), "content")  # noqa: B009 (made above)
     except (yaml.YAMLError, TypeError, UnicodeDecodeError):
-        raise ConfigError(f"{path}: is not YAML; correct it") from None
+        raise ConfigError(f"{path}: expected YAML, found something else; correct it") from None
     except ValidationError as error:
         places = (".".join(map(str, one["loc"][1:])) + ": " + one["msg"].removeprefix("Value error, ") for one in error.errors())
-        raise ConfigError(f"{path}: {'; '.join(places)}") from None
+        raise ConfigError(f"{path}: {'; '.join(places)}; correct it") from None
     return content

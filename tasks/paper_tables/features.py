@@ -25,7 +25,11 @@ def prepare_features(
     dataset: str, attributes: tuple[str, ...], config: Config, *, root: Path, project: Path, progress: Reporter
 ) -> FeatureSet:
     """The features of a data set with these attributes, extracted below `root` where they are missing."""
-    config = _with_attributes(config.with_names((dataset,), config.methods), dataset, attributes)
+    config = config.with_names((dataset,), config.methods)
+    section = config.dataset[dataset]
+    missing = tuple(sorted(set(attributes) - set(section.attribute_names())))  # attributes without a role stay with the records
+    section = dataclasses.replace(section, kept=section.kept + missing)
+    config = dataclasses.replace(config, dataset={**config.dataset, dataset: section})
     layout, key = _layout(dataset, config, root, project), RunKey(dataset)
     if not layout.step_report("extract", key).exists():
         for name in STEPS_TO_FEATURES:
@@ -34,23 +38,15 @@ def prepare_features(
     folder = layout.artefact("features", key)
     splits = np.array(read_folder(folder, [SPLIT]).column(SPLIT).to_pylist())
     train, test = (int((splits == split).sum()) for split in ("train", "test"))
-    used = config.dataset[dataset].extractor
-    return FeatureSet(
-        dataset=dataset, folder=folder, digest=digest(folder), train_records=train, test_records=test, extractor=used
-    )
-
-
-def _with_attributes(config: Config, dataset: str, attributes: tuple[str, ...]) -> Config:
-    """Keeps attributes without a role in the data set's section with the records."""
-    section = config.dataset[dataset]
-    missing = tuple(sorted(set(attributes) - set(section.attribute_names())))
-    kept = dataclasses.replace(section, kept=section.kept + missing)
-    return dataclasses.replace(config, dataset={**config.dataset, dataset: kept})
+    counts = {"train_records": train, "test_records": test}
+    return FeatureSet(dataset=dataset, folder=folder, digest=digest(folder), extractor=section.extractor, **counts)
 
 
 def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
     """A separate root for features that differ in raw files, settings or code."""
-    section, raw_root = config.dataset[dataset], None if is_generated(dataset) else raw_folder(project)
+    # PASS_RAW_DATA, or the project's own folder, which DVC's stages always read.
+    elsewhere, section = "" if "DVC_STAGE" in os.environ else os.environ.get("PASS_RAW_DATA"), config.dataset[dataset]
+    raw_root = None if is_generated(dataset) else Path(elsewhere or project / "data" / "raw")
     entries = (f"tasks.datasets.{section.reader or dataset}", f"tasks.extractors.{section.extractor}")
     recipe = {
         "section": dataclasses.asdict(section),
@@ -63,19 +59,11 @@ def _layout(dataset: str, config: Config, root: Path, project: Path) -> Layout:
     return Layout(root / "data" / f"{dataset}-{json_digest(recipe)[:16]}", raw_root)
 
 
-def raw_folder(project: Path) -> Path:
-    """The folder of raw data sets: PASS_RAW_DATA, or the project's own, which DVC's stages always read."""
-    elsewhere = os.environ.get("PASS_RAW_DATA")
-    return Path(elsewhere) if elsewhere and "DVC_STAGE" not in os.environ else project / "data" / "raw"
-
-
 def _signature(folder: Path, dataset: str) -> str:
     """Names, sizes and times of the raw files."""
     if not folder.is_dir():
-        raise DataError(
-            f"data set {dataset}: expected its published files in {folder}, found no such folder; set PASS_RAW_DATA to the "
-            f"folder that holds {dataset}/, laid out as in docs/datasets.md"
-        )
+        advice = f"set PASS_RAW_DATA to the folder that holds {dataset}/, laid out as in docs/datasets.md"
+        raise DataError(f"data set {dataset}: expected its published files in {folder}, found no such folder; {advice}")
     whole = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         stat = file.stat()

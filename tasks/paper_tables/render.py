@@ -1,6 +1,7 @@
 """A filled table as Markdown, as CSV and as one self-contained page; all three have the same figures."""
 
 import csv
+import dataclasses
 import io
 from pathlib import Path
 
@@ -56,9 +57,8 @@ def _beneath(filled: FilledTable) -> list[str]:
     found = [(row, beneath) for row in filled.rows for beneath in row.beneath]
     if not found:
         return []
-    lines = ["Private attributes beyond accuracy:", ""]
-    lines += [_line(["method", "attribute", "exact attacker's NAG", "I(X';A) on train, nats", "attacker's balanced accuracy"])]
-    lines += [_line(["---"] * 5)]
+    heads = ["method", "attribute", "exact attacker's NAG", "I(X';A) on train, nats", "attacker's balanced accuracy"]
+    lines = ["Private attributes beyond accuracy:", "", _line(heads), _line(["---"] * 5)]
     for row, one in found:
         nats = NOTHING if one.information is None else f"{one.information:.4f}"
         lines.append(_line([row.label, one.attribute, words.written(one.exact), nats, words.written(one.balanced)]))
@@ -83,12 +83,8 @@ def comma_separated(filled: FilledTable) -> str:
     plan = filled.plan
     for row in filled.rows:
         for entry in row.entries:
-            own, paper = entry.ours, entry.paper
-            figures = [
-                *((own.value, own.deviation, own.accuracy) if own else (None,) * 3),
-                *((paper.value, paper.deviation, paper.accuracy) if paper else (None,) * 3),
-                entry.difference,
-            ]
+            pairs = [dataclasses.astuple(one) if one else (None,) * 3 for one in (entry.ours, entry.paper)]
+            figures = [*pairs[0], *pairs[1], entry.difference]
             written = ["" if value is None else f"{round(value, 4) + 0.0:g}" for value in figures]
             head = [plan.name, plan.effort, len(plan.seeds), row.label, row.method, entry.column.name, entry.role or ""]
             writer.writerow([*head, *written])
@@ -97,9 +93,9 @@ def comma_separated(filled: FilledTable) -> str:
 
 def page(filled: FilledTable) -> str:
     """A page without scripts or external links, in the reader's light or dark theme."""
-    rivals = [Rival(row.label, row.ours, row.paper) for row in filled.rows]
-    drawn = ours_beside_paper(rivals) if any(rival.ours or rival.paper for rival in rivals) else None
-    plot = None if drawn is None else Markup(drawn)  # noqa: S704 (our own SVG, its text escaped)
+    plot, rivals = None, [Rival(row.label, row.ours, row.paper) for row in filled.rows]
+    if any(rival.ours or rival.paper for rival in rivals):
+        plot = Markup(ours_beside_paper(rivals))  # noqa: S704 (our own SVG, its text escaped)
     template = environment().get_template("table.html")
     return template.render(filled=filled, title=title(filled), heads=words.heads(filled), says=words, plot=plot)
 

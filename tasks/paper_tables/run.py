@@ -53,11 +53,9 @@ def compute_plans(plans: Sequence[Plan], bench: Bench) -> None:
         return
     with storage_errors(bench.store.root), track_pipeline(name, bench.tracking, bench.project):
         for phase in phases:
-            waiting = [cell for cell in phase.values() if not bench.store.has(cell)]
-            # The longest first, so that the last ones are short.
-            waiting.sort(key=lambda cell: -cell.effort)
-            run = _run_here if bench.workers == 1 else _run_spread
-            run(waiting, features, bench, tally)
+            missing = [cell for cell in phase.values() if not bench.store.has(cell)]
+            waiting = sorted(missing, key=lambda cell: -cell.effort)  # the longest first, so that the last ones are short
+            (_run_here if bench.workers == 1 else _run_spread)(waiting, features, bench, tally)
             for cell in phase.values():  # also those of a run that was killed before it could log them
                 _record(cell, bench)
 
@@ -77,8 +75,7 @@ class _Tally:
         """Reports the finished share of a cell."""
         self._shares[digest] = share
         done = sum(share * self._efforts[cell] for cell, share in self._shares.items())
-        finished = sum(share == 1.0 for share in self._shares.values())
-        note = f"{finished} of {len(self._shares)} cells"
+        note = f"{sum(share == 1.0 for share in self._shares.values())} of {len(self._shares)} cells"
         self._bench.progress(self._name, round(done), sum(self._efforts.values()), note)
 
 
@@ -124,15 +121,14 @@ def _pinned_threads() -> Iterator[None]:
 
 def _work(store: Store, item: tuple[Cell | Control, FeatureSet]) -> float:
     """What a worker does; the seconds it took."""
-    started, (cell, features) = time.monotonic(), item
-    digest = cell.digest
+    started, (cell, features), digest = time.monotonic(), item, item[0].digest
     compute(cell, features, store, lambda share: send((digest, share)))
     return time.monotonic() - started
 
 
 def _finish(cell: Cell | Control, seconds: float, bench: Bench, tally: _Tally) -> None:
     if not bench.store.has(cell):  # a worker reads the code when it starts, and names results by its digest
-        raise StageFailed("code changed while the bench was running: run the same command again")
+        raise StageFailed("bench: expected the same code in all workers, found that it changed; run the same command again")
     write_json(bench.store.note(cell), describe("bench", seconds))
     _record(cell, bench)
     tally.report(cell.digest, 1.0)

@@ -1,11 +1,16 @@
 """Encoded payloads of any kind: checked when read, stripped of metadata before publishing."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from pass_core.errors import DataError
 from tasks.payloads.images import decode_image, strip_image
 from tasks.payloads.payload import PayloadKind
 from tasks.payloads.quarantine import Quarantine
 from tasks.payloads.raw_files import RawFiles
 from tasks.payloads.sounds import decode_sound, strip_sound
+
+Key = TypeVar("Key")
 
 
 def check_encoded(kind: PayloadKind, data: bytes) -> None:
@@ -19,12 +24,15 @@ def strip_encoded(kind: PayloadKind, data: bytes) -> bytes:
     return strip_image(data) if kind == "image" else strip_sound(data)
 
 
-def read_encoded(files: RawFiles, kind: PayloadKind, name: str, quarantine: Quarantine) -> bytes | None:
-    """A file of a data set, checked; None when it goes to the quarantine."""
-    try:
-        data = files.read(name)
-        check_encoded(kind, data)
-    except DataError as error:
-        quarantine.add(name, str(error))
-        return None
-    return data
+def read_encoded(files: RawFiles, kind: PayloadKind, names: Mapping[Key, str], quarantine: Quarantine) -> dict[Key, bytes]:
+    """Files of a data set, checked, without those that go to the quarantine."""
+    found = {}
+    for key, name in names.items():
+        try:
+            data = files.read(name)
+            check_encoded(kind, data)
+        except DataError as error:
+            quarantine.add(name, str(error))
+        else:
+            found[key] = data
+    return found

@@ -22,13 +22,13 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             width, height = image.size  # from the header, before any pixel is decoded
             if width * height > MAX_PIXELS:
-                raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels")
+                raise Image.DecompressionBombError
             if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
                 grey = (np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8)
                 return np.repeat(grey[..., None], 3, axis=2)
             return np.asarray(image.convert("RGB"))
     except Image.DecompressionBombError:
-        raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels") from None
+        raise DataError(f"has more than {MAX_PIXELS // 10**6} million pixels: store it smaller") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, EOFError):
         raise DataError("is damaged: not readable as a JPEG or PNG image") from None
 
@@ -44,7 +44,7 @@ def _strip_jpeg(data: bytes) -> bytes:
     while position + 4 <= len(data) and data[position] == 0xFF:
         marker = data[position + 1]
         if marker == END_OF_IMAGE:
-            return bytes(kept + data[position : position + 2])
+            break
         if marker == 0xFF:  # fill byte
             position += 1
             continue

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +48,8 @@ def payload_bytes(column: pa.ChunkedArray) -> list[bytes]:
 
 def payload_digest(column: pa.ChunkedArray) -> str:
     """SHA-256 over every payload of a column, in order."""
-    whole: Any = hashlib.sha256()
+    whole = hashlib.sha256()
     for data in payload_bytes(column):
         whole.update(len(data).to_bytes(8, "big"))
         whole.update(data)
-    return str(whole.hexdigest())
+    return whole.hexdigest()

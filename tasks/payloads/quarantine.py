@@ -18,7 +18,5 @@ class Quarantine:
         self.entries.append({"file": name, "reason": reason})
         if len(self.entries) > self._budget:
             named = "; ".join(f"{entry['file']}: {entry['reason']}" for entry in self.entries[-NAMED_AT_MOST:])
-            raise DataError(
-                f"{named}. {len(self.entries)} file(s) cannot be used, {self._budget} may be skipped ({self._setting}); "
-                "restore them, or raise the budget"
-            )
+            found = f"{len(self.entries)} file(s) cannot be used, {self._budget} may be skipped ({self._setting})"
+            raise DataError(f"{named}. {found}; restore them, or raise the budget")

@@ -5,10 +5,12 @@ members and repeated names are rejected before anything is read; a member is rea
 """
 
 import contextlib
+import functools
 import lzma
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -29,8 +31,7 @@ class RawFiles(contextlib.ExitStack):
     def __init__(self, root: Path) -> None:
         super().__init__()
         self._root = root
-        self._archives: list[zipfile.ZipFile | tarfile.TarFile] = []
-        self._members: dict[str, tuple[int, zipfile.ZipInfo | tarfile.TarInfo]] = {}  # name -> archive, member
+        self._members: dict[str, Callable[[], IO[bytes] | None]] = {}  # name -> opens the member
         self._by_folder: dict[str, list[str]] = {}
         try:
             for path in sorted([*root.glob("*"), *root.glob("*/*")]):
@@ -48,8 +49,8 @@ class RawFiles(contextlib.ExitStack):
 
     def names(self, folder: str) -> list[str]:
         """Names of the files directly in `folder`, sorted."""
-        lying = [f"{folder}/{path.name}" for path in (self._root / folder).glob("*") if path.is_file()]
-        return sorted({*lying, *self._by_folder.get(folder, [])})
+        unpacked = [f"{folder}/{path.name}" for path in (self._root / folder).glob("*") if path.is_file()]
+        return sorted({*unpacked, *self._by_folder.get(folder, [])})
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
@@ -58,7 +59,10 @@ class RawFiles(contextlib.ExitStack):
     def read(self, name: str) -> bytes:
         """A file's bytes; a DataError for a missing, damaged or too large file does not name it."""
         try:
-            with self._stream(name) as stream:
+            stream = self._members[name]() if name in self._members else (self._root / name).open("rb")
+            if stream is None:  # what tarfile answers for a member without content
+                raise tarfile.TarError
+            with stream:
                 data = stream.read(MAX_FILE_BYTES + 1)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise DataError("expected file is missing") from None
@@ -70,50 +74,37 @@ class RawFiles(contextlib.ExitStack):
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
         return data
 
-    def _stream(self, name: str) -> IO[bytes]:
-        if name not in self._members:
-            return (self._root / name).open("rb")
-        number, member = self._members[name]
-        archive = self._archives[number]
-        if isinstance(archive, zipfile.ZipFile) and isinstance(member, zipfile.ZipInfo):
-            return archive.open(member)
-        stream = archive.extractfile(member) if isinstance(archive, tarfile.TarFile) else None  # type: ignore[arg-type]
-        if stream is None:
-            raise tarfile.TarError
-        return stream
-
     def _index(self, path: Path) -> None:
         """Adds an archive's members to the index after checking every one."""
         try:
-            archive: zipfile.ZipFile | tarfile.TarFile
-            members: list[tuple[str, zipfile.ZipInfo | tarfile.TarInfo, str | None]]
+            members: list[tuple[str, Callable[[], IO[bytes] | None], str | None]]
             if path.suffix.lower() == ".zip":
-                archive = self.enter_context(zipfile.ZipFile(path))
-                members = [(info.filename, info, _zip_fault(info)) for info in archive.infolist() if not info.is_dir()]
+                zipped = self.enter_context(zipfile.ZipFile(path))
+                found = [info for info in zipped.infolist() if not info.is_dir()]
+                members = [(info.filename, functools.partial(zipped.open, info), _zip_fault(info)) for info in found]
             else:
-                archive = self.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
-                members = [(info.name, info, _tar_fault(info)) for info in archive.getmembers() if not info.isdir()]
+                tar = self.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (closed with the stack)
+                inside = [info for info in tar.getmembers() if not info.isdir()]
+                members = [(info.name, functools.partial(tar.extractfile, info), _tar_fault(info)) for info in inside]
         except DAMAGE:
             raise DataError(f"{path}: is damaged: not readable as an archive; restore it") from None
         if len(members) > MAX_MEMBERS:
             raise DataError(f"{path}: has {len(members)} members, more than {MAX_MEMBERS}; split it")
-        self._archives.append(archive)
-        for inside, member, its_fault in members:
-            pure = PurePosixPath(inside)
-            outside = pure.is_absolute() or not pure.parts or ".." in pure.parts or any(sign in inside for sign in "\\:\0")
+        for member, opener, its_fault in members:
+            pure = PurePosixPath(member)
+            outside = pure.is_absolute() or not pure.parts or ".." in pure.parts or any(sign in member for sign in "\\:\0")
             fault = its_fault or ("has a name outside the folder" if outside else None)
             if fault:
                 raise DataError(f"{path}: rejected: a member {fault}; nothing was read from it, get a clean archive")
-            name = (path.parent.relative_to(self._root) / PurePosixPath(inside)).as_posix()
+            name = (path.parent.relative_to(self._root) / pure).as_posix()
             if name in self._members or (self._root / name).exists():
                 raise DataError(f"{path}: rejected: {name} occurs twice; remove one")
-            self._members[name] = len(self._archives) - 1, member
+            self._members[name] = opener
             self._by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
 
 
 def _zip_fault(info: zipfile.ZipInfo) -> str | None:
-    kind = info.external_attr >> 28  # the Unix file type, where one is recorded
-    if kind not in (0, 0o10):
+    if info.external_attr >> 28 not in (0, 0o10):  # the Unix file type, where one is recorded
         return "is a link or a device"
     return "is encrypted" if info.flag_bits & 1 else None
 

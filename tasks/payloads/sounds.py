@@ -86,19 +86,19 @@ def _opened(data: bytes) -> Iterator[soundfile.SoundFile]:
 def _checked_frames(file: soundfile.SoundFile, data: bytes) -> int:
     """The number of samples per channel, checked before any of them is decoded."""
     if file.format not in ("WAV", "WAVEX", "FLAC") or file.subtype not in PLAIN:
-        raise DataError(f"is {file.format} {file.subtype}: expected WAV or FLAC of plain samples")
+        raise DataError(f"is {file.format} {file.subtype}: expected WAV or FLAC of plain samples; convert it")
     if file.frames == 0:
-        raise DataError("holds no samples")
+        raise DataError("expected at least one sample, found none")
     if file.frames > UNKNOWN_LENGTH:
         raise DataError("does not declare its length: encode it again")
     if file.frames > MAX_SECONDS * file.samplerate or file.frames * file.channels > MAX_SAMPLES:
-        raise DataError(f"lasts longer than {MAX_SECONDS} seconds, or holds more than {MAX_SAMPLES // 10**6} million samples")
+        raise DataError(f"is longer than {MAX_SECONDS} seconds or {MAX_SAMPLES // 10**6} million samples: cut it into parts")
     if not 4_000 <= file.samplerate <= 192_000 or file.samplerate // math.gcd(file.samplerate, 16_000) > ODDEST_RATE:
-        raise DataError(f"has a sampling rate of {file.samplerate}: expected a usual one, from 4 to 192 kHz")
+        raise DataError(f"has a sampling rate of {file.samplerate}: expected a usual one, from 4 to 192 kHz; resample it")
     if file.format != "FLAC":
-        for _kind, start, length in _wav_chunks(data):  # libsndfile reads what is there of a truncated file in silence
-            if start + length > len(data):
-                raise DataError("is damaged: ends before its last sample")
+        # libsndfile reads what is there of a truncated file in silence.
+        if any(start + length > len(data) for _, start, length in _wav_chunks(data)):
+            raise DataError("is damaged: ends before its last sample")
         if abs(sound_seconds(data) * file.samplerate - file.frames) > 1:
             raise DataError("is damaged: its header contradicts itself")
     return int(file.frames)

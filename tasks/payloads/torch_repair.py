@@ -37,9 +37,8 @@ def _import_or_repair(name: str, symptom: type[Exception], cure: Callable[[], No
         try:
             importlib.import_module(name)
         except (symptom, ImportError) as error:
-            raise ConfigError(
-                f"{name} does not load beside torch {torch.__version__}: {error}; reinstall matching builds"
-            ) from error
+            found = f"{name} does not load beside torch {torch.__version__}: {error}"
+            raise ConfigError(f"{found}; reinstall matching builds") from error
         return "repaired (compiled parts are off)"
     except ImportError as error:
         raise ConfigError(f"{name} is not installed: run `pip install -e .` again ({error})") from error

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from pass_core.auditing.drift import Side
+from pass_core.auditing.findings import Verdict
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
 from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, exclusion_among
@@ -24,7 +26,7 @@ from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
 from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
 from tasks.expectations import suites
-from tasks.production.interfaces import Basis, GateResult, Job, Sample, Verdict
+from tasks.production.interfaces import Basis, GateResult, Job, Sample
 from tasks.production.staging import Staged
 from tasks.release.draw import donor_units
 from tasks.release.protector import Protector, read_protector
@@ -63,6 +65,7 @@ class AuditGate:
     """Attacks a sample with the attacks and limits of params.yaml; relies on the champion's audit where labels are missing."""
 
     config: AuditConfig
+    recipient: Recipient
     seed: int
     threads: int
     layout: Layout  # where the champion was trained and audited
@@ -75,7 +78,7 @@ class AuditGate:
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
             attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
-            subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"))
+            subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"), recipient=self.recipient)
             findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
@@ -87,7 +90,9 @@ class AuditGate:
         """Judges records without labels by how the same model and pool did on labelled ones."""
         try:
             labelled = read_labelled_audit(self.layout, self.key)
-            held_out = read_features(self.layout.artefact("features", self.key), ())
+            features = self.layout.artefact("features", self.key)
+            TableInfo.same_features(features, job.pool)
+            held_out = read_features(features, ())
         except DataError as error:
             raise AuditError(f"the lake has no labels, and there is no labelled audit to rely on: {error}") from None
         audited = labelled.document.forbid
@@ -111,7 +116,9 @@ class AuditGate:
         return stream(self.seed, "gate", *labels)
 
 
-def _subject(sample: Sample, protector: Protector, job: Job, fresh_draws: int, rng: np.random.Generator) -> Subject:
+def _subject(
+    sample: Sample, protector: Protector, job: Job, fresh_draws: int, rng: np.random.Generator, *, recipient: Recipient
+) -> Subject:
     """The sample as the audit sees it: attackers learn from half of its persons and are scored on the others."""
     whole = Part(Records(sample.features, sample.labels), sample.persons, sample.persons)
     rows = dict(zip(SPLITS, _split(sample.persons, rng), strict=True))
@@ -128,6 +135,7 @@ def _subject(sample: Sample, protector: Protector, job: Job, fresh_draws: int, r
             fresh_draws=fresh_draws,
             rng=rng,
         ),
+        recipient=recipient,
     )
 
 

@@ -43,7 +43,7 @@ def find_key(file: Path | None, environment: Mapping[str, str], given: str | Non
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if not stat.S_ISREG(mode) or mode & 0o077:
-                raise ConfigError(f"{file}: expected a file that only its owner can read (chmod 600), found {mode & 0o777:o}")
+                raise ConfigError(f"{file}: expected a file that only its owner can read, found {mode & 0o777:o}; chmod 600 it")
             return _parsed(opened.read(1024).decode(errors="replace"), str(file))
     except FileNotFoundError:
         raise ConfigError(f"{file}: expected a key file, found none; {ADVICE}") from None
@@ -59,7 +59,7 @@ def _parsed(text: str, place: str) -> bytes:
     try:
         key = bytes.fromhex(text)
     except ValueError:
-        raise ConfigError(f"{place}: expected {2 * KEY_BYTES} hexadecimal digits; {ADVICE}") from None
+        raise ConfigError(f"{place}: expected {2 * KEY_BYTES} hexadecimal digits, found something else; {ADVICE}") from None
     if len(key) != KEY_BYTES:
         raise ConfigError(f"{place}: expected a key of {8 * KEY_BYTES} bits, found {8 * len(key)}; {ADVICE}")
     if len(set(key)) < KEY_BYTES // 4 or any(key == experiment_key(seed) for seed in range(GUESSABLE_SEEDS)):

@@ -71,7 +71,7 @@ class Ledger:
     def _segments(self) -> list[tuple[str, WordArray]]:
         paths = [path for path in sorted(self.folder.glob("*-*.u64")) if path.stat().st_size]
         if damaged := [path for path in paths if path.stat().st_size % 8]:
-            raise DataError(f"{damaged[0]}: expected whole 64-bit hashes, found a damaged ledger; restore it")
+            raise DataError(f"{damaged[0]}: expected whole 64-bit hashes, found a damaged ledger; restore it from a backup")
         return [(path.stem.split("-")[0], np.memmap(path, dtype="<u8", mode="r")) for path in paths]
 
 

@@ -55,15 +55,15 @@ def list_versions(target: Target) -> list[dict[str, Any]]:
     current, times, found = target.current(), _times(target.state), []
     for number, manifest in sorted(target.manifests().items(), reverse=True):
         receipts = manifest.partitions.values()
-        pins = {name: sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
-        shown = {
+        shown: dict[str, Any] = {
             "version": number,
             "live": current is not None and number == current.version,
             "published": times.get(number),  # UTC; None where the state folder has no record
             "partitions": len(receipts),
             "rows": sum(one.rows for one in receipts),
         }
-        found.append(shown | {f"{name}s": values for name, values in pins.items()} | {"restores": manifest.restores})
+        shown |= {f"{name}s": sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
+        found.append(shown | {"restores": manifest.restores})
     return found
 
 
@@ -80,7 +80,8 @@ def roll_back(target: Target, to: int | None = None) -> Manifest:
         base = kept[_chosen(kept, current, to)]
         missing = [name for name in base.partitions if not target.has_files(base, name)]
         if missing:
-            raise DataError(f"version {base.version}: files of {len(missing)} partition(s), such as {missing[0]}, are missing")
+            lost = f"found none for {len(missing)} partition(s), such as {missing[0]}"
+            raise DataError(f"version {base.version}: expected all files, {lost}; restore them, or choose another version")
         number = current.version + 1
         places = dict.fromkeys(base.partitions, target.place(number, held.token)) if target.carries else base.places
         manifest = dataclasses.replace(base, version=number, token=held.token, places=places, restores=base.version)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from pass_core.auditing.findings import Verdict
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.devices import Device
 from tasks.production.manifest import Pins, Receipt
+from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
 
-Verdict = Literal["pass", "fail"]
 Basis = Literal["labelled", "unlabelled"]
 
 
@@ -22,6 +23,9 @@ class SourcePartition:
     name: str  # `day=2026-11-01`; `.` where no partition column is published
     digest: str  # of the files' names, sizes and times: changes whenever the input may have changed
     files: tuple[str, ...]
+    reason: str = ""  # why it needs work
+    redraws: int = 1  # draws of its records after this run, according to the manifest
+    sampled: int = 0  # records to keep for the audit gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,10 @@ class Job:
     """All that a worker needs; the same for every partition of a run."""
 
     pins: Pins
-    dataset: str
-    method: str
+    run: RunKey
     lake: LakeConfig  # its `source` is the lake to protect
     extractor: Mapping[str, Any]
-    release: tuple[str, ...]
+    release: tuple[str, ...]  # a donor's attributes that are published
     forbid: Forbidden
     device: Device
     model: Path
@@ -51,15 +54,7 @@ class Job:
     columns: PinnedColumns
     plain_lists: bool  # vectors are published as lists of any length
     key: bytes = field(repr=False)
-    ledger_key: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A partition to protect, and how many of its records to keep for the audit gate."""
-
-    partition: SourcePartition
-    sampled: int
+    ledger_key: bytes = field(repr=False, default=b"")  # known once the lock is held
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +70,10 @@ class Failure:
 class Executor(Protocol):
     """Runs `tasks.production.worker.Worker(job)`, one per process; a partition's bytes depend on neither number nor place."""
 
-    def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
+    def protect(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
         """Protects partitions and yields each as it finishes, in any order; a failed one does not stop the others."""
 
-    def close(self) -> None:
-        """Ends the workers."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

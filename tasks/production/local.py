@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from pass_core.errors import ConfigError
-from tasks.production.interfaces import Failure, Job, Work
+from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import Receipt
 from tasks.production.worker import Worker
+from tasks.running.cores import usable_cores
 from tasks.running.processes import WorkerDied, Workers
 
 _workers: dict[int, Worker] = {}  # of a worker process: at most one
@@ -20,14 +21,13 @@ class LocalExecutor:
     """Processes of this machine."""
 
     def __init__(self, workers: int | None = None) -> None:
-        """`workers`: default: one per core."""
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or usable_cores()  # by default one per core
         if self.workers < 1:
-            raise ConfigError(f"workers: expected at least 1, found {self.workers}")
+            raise ConfigError(f"workers: expected at least 1, found {self.workers}; correct --workers")
         self._pool: Workers | None = None
         self._here: Worker | None = None
 
-    def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
+    def protect(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
         if self.workers == 1:
             self._here = self._here or Worker(job)
             for one in work:
@@ -48,7 +48,6 @@ class LocalExecutor:
 
 
 def _start(job: Job) -> None:
-    """Makes the process's worker."""
     pa.set_cpu_count(1)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # keeps the memory of large arrays from block to block: new memory for each takes a tenth longer
@@ -58,5 +57,5 @@ def _start(job: Job) -> None:
     _workers[os.getpid()] = Worker(job)
 
 
-def _attempt(work: Work) -> Receipt | Failure:
-    return _workers[os.getpid()].attempt(work)
+def _attempt(partition: SourcePartition) -> Receipt | Failure:
+    return _workers[os.getpid()].attempt(partition)

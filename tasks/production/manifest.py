@@ -28,7 +28,6 @@ class Pins:
     columns: str  # digest of the published columns
 
     def changes(self, now: "Pins") -> tuple[str, ...]:
-        """The names of the pins that differ now."""
         return tuple(f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(now, f.name))
 
     @property
@@ -64,7 +63,6 @@ class Receipt:
 
     @property
     def id(self) -> str:
-        """Identifies the receipt by its content."""
         return json_digest(dataclasses.asdict(self))
 
 
@@ -119,7 +117,6 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def read_receipt(raw: Any) -> Receipt:
-    """The receipt that `to_json` wrote."""
     try:
         files = tuple(OutputFile(**file) for file in raw["files"])
         return Receipt(**raw | {"pins": Pins(**raw["pins"]), "files": files})
@@ -128,7 +125,6 @@ def read_receipt(raw: Any) -> Receipt:
 
 
 def load_manifest(path: Path) -> Manifest:
-    """The manifest in a local file."""
     return read_manifest(read_json(path), str(path))
 
 
@@ -140,4 +136,4 @@ def read_manifest(raw: Any, place: str) -> Manifest:
     try:
         return Manifest(**raw | {"partitions": {name: read_receipt(entry) for name, entry in raw["partitions"].items()}})
     except (KeyError, TypeError, AttributeError, DataError):
-        raise DataError(f"{place}: is damaged: not a manifest; restore it or choose another target") from None
+        raise DataError(f"{place}: expected a manifest, found a damaged file; restore it or choose another target") from None

@@ -38,17 +38,10 @@ class ProtectOptions(BaseModel):
 
     @property
     def key(self) -> RunKey:
-        """The data set and method."""
         return RunKey(self.dataset, self.method)
 
     @property
-    def state_folder(self) -> Path:
-        """The private folder."""
-        return state_of(self.target, self.state)
-
-    @property
     def is_range(self) -> bool:
-        """Whether only a range of partitions is processed."""
         return bool(self.first or self.last)
 
     def covers(self, partition: str) -> bool:
@@ -79,6 +72,6 @@ def state_of(target: str, state: str | Path | None = None) -> Path:
     if state:
         return Path(state).resolve()
     if "://" in target:
-        raise ConfigError(f"{target}: expected --state, a local folder for staging, receipts and the ledger; found none")
+        raise ConfigError(f"{target}: expected a local folder for staging and ledger, found none; give --state")
     path = Path(target).resolve()
     return path.parent / f".{path.name}.state"

@@ -1,5 +1,6 @@
 """What needs work, and why: decided from the manifest and the source's listing, without reading data."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,24 +14,14 @@ REDRAWING = {"dataset", "model", "pool", "key", "recipe"}  # changes that draw r
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A partition to protect."""
-
-    partition: SourcePartition
-    reason: str
-    redraws: int  # draws of its records after this run, according to the manifest
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """All partitions of a run."""
 
-    work: tuple[Planned, ...]
+    work: tuple[SourcePartition, ...]
     unchanged: tuple[str, ...]
     missing: tuple[str, ...]  # published, but no longer in the source
 
     def reasons(self) -> dict[str, int]:
-        """Reason -> number of partitions."""
         return Counter(planned.reason for planned in self.work)
 
 
@@ -59,7 +50,7 @@ def make_plan(
             unchanged.append(name)
             continue
         draws = (receipt.draws if receipt else 1) + bool(REDRAWING & set(changes))
-        work.append(Planned(partition, reason, draws))
+        work.append(dataclasses.replace(partition, reason=reason, redraws=draws))
     return Plan(tuple(work), tuple(unchanged), tuple(name for name in published if name not in partitions))
 
 
@@ -73,9 +64,9 @@ def write_plan(path: Path, plan: Plan, manifest: Manifest | None, failures: Sequ
     """Writes a backfill's plan with the status of each partition: planned, done or failed."""
     messages, entries = {failure.partition: failure.message for failure in failures}, {}
     for planned in plan.work:
-        name = planned.partition.name
+        name = planned.name
         receipt = manifest.partitions.get(name) if manifest else None
-        done = receipt is not None and receipt.input_digest == planned.partition.digest
+        done = receipt is not None and receipt.input_digest == planned.digest
         status = "failed" if name in messages else "done" if done else "planned"
         entries[name] = {"reason": planned.reason, "status": status, "message": messages.get(name, "")}
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -11,17 +11,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pass_core.channel.draws import key_id
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditFailed, ConfigError, DataError, PassError, StorageError, TransientError
 from tasks.expectations.suites import load_library
+from tasks.extractors.loading import load_extractor_of
 from tasks.production.audit_gate import AuditGate, check_partitions
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
 from tasks.production.history import note_version, open_target
-from tasks.production.interfaces import Executor, Failure, Gate, GateResult, PinnedColumns, Work
-from tasks.production.job import lake_section, make_job
-from tasks.production.manifest import Manifest, Receipt, Receipts, to_json
-from tasks.production.options import ProtectOptions
+from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
+from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
+from tasks.production.options import ProtectOptions, absolute
 from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_sample
@@ -31,7 +32,8 @@ from tasks.production.writer_lock import Lease
 from tasks.running.layout import Layout
 from tasks.running.numerics import fingerprint
 from tasks.running.step_io import Reporter
-from tasks.storage.files import is_full, storage_errors
+from tasks.sections.lake import LakeConfig
+from tasks.storage.files import digest, is_full, json_digest, storage_errors
 from tasks.storage.parquet import TableInfo, count_rows, shards
 
 logger = logging.getLogger(__name__)
@@ -40,20 +42,30 @@ SPARE = 2  # times the gate's sample is kept, in case other partitions fail
 
 
 class Protection:
-    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage` for each batch, `publish`, `close`."""
+    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage` for each batch, `publish`."""
 
     def __init__(
         self, options: ProtectOptions, executor: Executor, progress: Reporter, *, draw_key: bytes, gate: Gate | None
     ) -> None:
         """Opens and checks everything, and writes nothing; `gate` replaces the audit of params.yaml."""
-        self.options, self._executor, self._progress, self.state = options, executor, progress, options.state_folder
+        self.options, self.executor, self._progress = options, executor, progress
         self.config = config = options.load_config()
-        self.target = open_target(options.target, self.state, options.target_format)
-        if self.target.plain_lists and getattr(config.dataset[options.dataset], "payload_is_path", False):
-            raise ConfigError(f"{options.target}: expected parquet: a Delta table cannot hold the files of a column of paths")
-        layout = Layout(Path(options.models))
-        self._gate = gate or AuditGate(config.audit, config.seed, config.compute.threads, layout, options.key)
-        self._source = LakeSource(lake_section(config, options, layout))
+        self.target = open_target(options.target, options.state, options.target_format)
+        self.state = self.target.state
+        section, layout = config.dataset[options.dataset], Layout(Path(options.models))
+        if not isinstance(section, LakeConfig):
+            found = section.reader or options.dataset
+            raise ConfigError(f"dataset.{options.dataset}.reader: expected lake, found {found}; name the section of the lake")
+        if self.target.plain_lists and section.payload_is_path:
+            expected = "expected parquet for a column of paths, found delta, which cannot hold their files"
+            raise ConfigError(f"{options.target}: {expected}; give --target-format parquet")
+        model, pool = (layout.artefact(name, options.key) for name in ("model", "pool"))
+        for path in (model, pool):
+            if not path.exists():
+                raise DataError(f"{path}: expected a trained model with its pool, found none; run the pipeline, or give --models")
+        self._gate = gate or AuditGate(config.audit, config.attacker, config.seed, config.compute.threads, layout, options.key)
+        shape = TableInfo.load(pool).payload.shape
+        self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape))
         self._manifest = before = self.target.current()
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
@@ -61,13 +73,43 @@ class Protection:
         check_drift(options.source, columns, self._source.schema)
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
-        self.job = make_job(options, config, self._source, columns, plain_lists=self.target.plain_lists, draw_key=draw_key)
-        self._staging = Staging(self.job.staging)
-        self._withdrawal = read_withdrawal(self.job.pool)
+        self.job = self._make_job(model, pool, columns, draw_key)
+        self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._rows: dict[str, int] = {}
         self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
         self.failures: list[Failure] = []
+
+    def _make_job(self, model: Path, pool: Path, columns: PinnedColumns, draw_key: bytes) -> Job:
+        """What all workers get: everything that a draw depends on, pinned by digest."""
+        config, run, source, device = self.config, self.options.key, self._source, self.config.compute.device
+        section, forbid = source.config, config.pool.forbid
+        named = load_extractor_of(pool, section, config.extractor, device, run.dataset)
+        release, plain_lists = config.release.get(run.dataset, ()), self.target.plain_lists
+        schema = source.released_schema(release, plain_lists)
+        pins = Pins(
+            dataset=run.dataset,
+            model=digest(model),
+            pool=digest(pool),
+            key=key_id(draw_key),
+            recipe=json_digest([section.extractor, dataclasses.asdict(named.settings), named.weights_digest, forbid]),
+            columns=json_digest([str(schema), source.partition_columns, section.payload_is_path]),
+        )
+        return Job(
+            pins=pins,
+            run=run,
+            lake=section,
+            extractor=config.extractor,
+            release=release,
+            forbid=forbid,
+            device=device,
+            model=model,
+            pool=pool,
+            staging=self.state / "staging",
+            columns=columns,
+            plain_lists=plain_lists,
+            key=draw_key,
+        )
 
     def plan(self) -> Plan:
         """What needs work and why."""
@@ -79,7 +121,7 @@ class Protection:
     def open(self, plan: Plan) -> Iterator[Lease]:
         """Rejects too many draws before work starts, takes the lock, and starts or resumes staging; clears it on a full disk."""
         limit = self.config.protect.draws_at_most
-        refuse_past(limit, {p.partition.name: p.redraws for p in plan.work}, self.options.redraw)
+        refuse_past(limit, {p.name: p.redraws for p in plan.work}, self.options.redraw)
         try:
             with storage_errors(self.state), self.target.lock() as held:
                 crash_point("locked")
@@ -94,7 +136,7 @@ class Protection:
         except StorageError as error:
             if not is_full(error):
                 raise
-            self.close()
+            self.executor.close()
             self._staging.clear()
             raise StorageError(f"{error}. Staging was cleared; the published versions stay") from error.__cause__
 
@@ -110,35 +152,31 @@ class Protection:
                 self._finish()
         return True
 
-    def close(self) -> None:
-        """Ends the workers; staged partitions stay."""
-        self._executor.close()
-
-    def work(self, plan: Plan) -> list[Work]:
+    def work(self, plan: Plan) -> list[SourcePartition]:
         """The partitions that are not staged yet, each with its share of the gate's sample."""
-        for planned in plan.work:
+        for partition in plan.work:
             try:
-                self._rows[planned.partition.name] = self._source.count_rows(planned.partition)
+                self._rows[partition.name] = self._source.count_rows(partition)
             except DataError as error:
-                self.failures.append(Failure(planned.partition.name, str(error), transient=False))
+                self.failures.append(Failure(partition.name, str(error), transient=False))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
         staged, todo = self._staged(plan), []
-        for partition in (p.partition for p in plan.work if p.partition.name in self._rows):
+        for partition in (one for one in plan.work if one.name in self._rows):
             done = staged.get(partition.name)
             if done and done.receipt.sampled >= shares[partition.name]:
                 self._done.append(done.receipt.rows)
             else:
                 self._staging.forget(partition.name)
-                todo.append(Work(partition, shares[partition.name]))
+                todo.append(dataclasses.replace(partition, sampled=shares[partition.name]))
         self._check_room(todo)
         self._report()
         return todo
 
-    def stage(self, work: Sequence[Work]) -> None:
+    def stage(self, work: Sequence[SourcePartition]) -> None:
         """Protects partitions that are not staged yet, with one retry after a transient failure; notes those that failed."""
         for retry in (True, False):
             staged, again = self._staging.finished(), set()
-            for outcome in self._executor.protect(self.job, [one for one in work if one.partition.name not in staged]):
+            for outcome in self.executor.protect(self.job, [one for one in work if one.name not in staged]):
                 if isinstance(outcome, Receipt):
                     self._done.append(outcome.rows)
                     self._report()
@@ -149,7 +187,7 @@ class Protection:
                 else:
                     logger.warning("%s: %s", outcome.partition, outcome.message)
                     self.failures.append(outcome)
-            work = [one for one in work if one.partition.name in again]
+            work = [one for one in work if one.name in again]
             if not work:
                 return
 
@@ -159,26 +197,25 @@ class Protection:
             self.raise_failures("nothing was published, the others are staged")
         staged = self._topped_up(plan)
         if not staged and not plan.missing:
-            raise DataError("expected partitions to publish, found none: every partition failed")
+            raise DataError("expected partitions to publish, found none that succeeded; correct the source, then run again")
         crash_point("all staged")
         if staged:
+            name = f"protected lake {self.job.run.dataset} {self.job.run.method}"
             expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
-            name = f"protected lake {self.job.dataset} {self.job.method}"
             check_partitions(name, staged.values(), expected, self.state / "docs")
         crash_point("checked")
         result = self._audit(staged)
         crash_point("audited")
-        draw, hashes = self.job.pins.draw, {name: one.hashes() for name, one in staged.items()}
+        draw, hashes = self.job.pins.draw, {name: one.load("hashes") for name, one in staged.items()}
         draws = {name: self._ledger.draws(one, draw) for name, one in hashes.items()}
         refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
         receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
         for name, receipt in receipts.items():
-            self._receipts.save(receipt, staged[name].donors())
-        version = self._version + 1
+            self._receipts.save(receipt, staged[name].load("donors"))
         if staged:
-            self._ledger.record(draw, version, list(hashes.values()), self.options.redraw)
+            self._ledger.record(draw, self._version + 1, list(hashes.values()), self.options.redraw)
         crash_point("ledger written")
-        manifest = self._next(plan, receipts, version, held, result)
+        manifest = self._next(plan, receipts, held, result)
         note_version(self.state, manifest)
         self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
         self._finish()
@@ -190,7 +227,7 @@ class Protection:
         self._staging.clear()
 
     def _staged(self, plan: Plan) -> dict[str, Staged]:
-        wanted = {p.partition.name: p.partition.digest for p in plan.work}
+        wanted = {p.name: p.digest for p in plan.work}
         return {n: one for n, one in self._staging.finished().items() if wanted.get(n) == one.receipt.input_digest}
 
     def _still_good(self, receipt: Receipt) -> bool:
@@ -202,11 +239,11 @@ class Protection:
             return False
         return not self._receipts.donors(receipt)[list(left.donors)].any()
 
-    def _check_room(self, todo: Sequence[Work]) -> None:
+    def _check_room(self, todo: Sequence[SourcePartition]) -> None:
         """Checks the free space before hours of work, not after them."""
         files = shards(self.job.pool)
         size = sum(file.stat().st_size for file in files) / max(1, sum(map(count_rows, files)))
-        needed = int(size * sum(self._rows[work.partition.name] for work in todo))
+        needed = int(size * sum(self._rows[partition.name] for partition in todo))
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         free = shutil.disk_usage(self.state).free
         if free < needed:
@@ -223,11 +260,10 @@ class Protection:
     def _topped_up(self, plan: Plan) -> dict[str, Staged]:
         """The staged partitions; with larger samples where others failed and their share of the sample is missing."""
         staged = self._staged(plan)
-        shares = self._shares(staged)
-        short = {name for name, one in staged.items() if one.receipt.sampled < shares[name]}
+        short = {name: share for name, share in self._shares(staged).items() if staged[name].receipt.sampled < share}
         for name in short:
             self._staging.forget(name)
-        self.stage([Work(p.partition, shares[p.partition.name]) for p in plan.work if p.partition.name in short])
+        self.stage([dataclasses.replace(one, sampled=short[one.name]) for one in plan.work if one.name in short])
         return self._staged(plan) if short else staged
 
     def _shares(self, staged: Mapping[str, Staged]) -> dict[str, int]:
@@ -238,19 +274,25 @@ class Protection:
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
         result = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
+        accepted = self.config.protect.accept_undecided
+        if result.verdict == "undecided" and accepted:
+            return dataclasses.replace(result, details={**result.details, "accepted_undecided": accepted})
         if result.verdict != "pass":
-            raise AuditFailed(f"the audit before publishing failed, and nothing was published: {'; '.join(result.reasons)}")
+            found = f"expected a passed audit before publishing, found: {'; '.join(result.reasons)}"
+            advice = "train another model, or change audit.thresholds"
+            if result.verdict == "undecided":
+                advice = "audit more records, or name who accepts it in protect.accept_undecided"
+            raise AuditFailed(f"{found}. Nothing was published; {advice}")
         return result
 
-    def _next(self, plan: Plan, receipts: Mapping[str, Receipt], version: int, held: Lease, result: GateResult) -> Manifest:
-        before = self._manifest
+    def _next(self, plan: Plan, receipts: Mapping[str, Receipt], held: Lease, result: GateResult) -> Manifest:
+        before, version, pinned = self._manifest, self._version + 1, self.job.columns
         gone = plan.missing if self.options.drop_missing else ()
         kept = {name: receipt for name, receipt in (before.partitions if before else {}).items() if name not in gone}
         partitions = dict(sorted({**kept, **receipts}.items()))
         places = dict.fromkeys(partitions, self.target.place(version, held.token))
         if before and not self.target.carries:
             places |= {name: before.places[name] for name in kept if name not in receipts}
-        pinned = self.job.columns
         return Manifest(
             version=version,
             token=held.token,

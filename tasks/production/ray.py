@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pass_core.devices import resolve_device
 from pass_core.errors import ConfigError, TransientError
-from tasks.production.interfaces import Failure, Job, Work
+from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import Receipt, read_receipt, to_json
 from tasks.production.staging import PINNED
 from tasks.production.worker import THREADS, Worker
@@ -34,17 +34,17 @@ class RayExecutor:
         try:
             import ray.data
         except ImportError:
-            raise ConfigError("executor ray: is not installed; pip install 'pass-pipeline[distributed]'") from None
+            raise ConfigError("expected the package ray, found none; pip install 'pass-pipeline[distributed]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray, self._workers, self._address, self._connected = ray, workers, address, False
 
-    def protect(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
-        waiting = {one.partition.name: one for one in work}
+    def protect(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
+        waiting = {one.name: one for one in work}
         if waiting and not self._connected:
             self._connect()
         for round_ in range(1, ROUNDS + 1):
             try:
-                for outcome in self._round(job, list(waiting.values())) if waiting else ():
+                for outcome in self._round(job, dict(waiting)) if waiting else ():
                     del waiting[outcome.partition]
                     yield outcome
             except self._ray.exceptions.RayError as error:
@@ -71,23 +71,22 @@ class RayExecutor:
             self._ray.init(self._address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             place = self._address or "a cluster of its own"
-            raise TransientError(f"ray: cannot reach {place} ({type(error).__name__}); is it running?") from None
+            raise TransientError(f"ray: cannot reach {place} ({type(error).__name__}); start it or correct --address") from None
         self._connected = True
         logging.getLogger("ray.data").setLevel(logging.WARNING)
         context = self._ray.data.DataContext.get_current()
         context.max_errored_blocks = 0  # a failed block is never dropped
         context.enable_progress_bars = False
 
-    def _round(self, job: Job, work: Sequence[Work]) -> Iterator[Receipt | Failure]:
+    def _round(self, job: Job, work: Mapping[str, SourcePartition]) -> Iterator[Receipt | Failure]:
         """Assigns partitions, one per block; raises a RayError when a worker is lost."""
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         actors = max(1, min(self._workers or cores, cores, len(work)))
         numerics = fingerprint(resolve_device(job.device), THREADS)
-        waiting = {one.partition.name: one for one in work}
-        rows = self._ray.data.from_items([{"partition": name} for name in waiting], override_num_blocks=len(work))
+        rows = self._ray.data.from_items([{"partition": name} for name in work], override_num_blocks=len(work))
         done = rows.map(
             RayWorker,
-            fn_constructor_args=(job, numerics, waiting),
+            fn_constructor_args=(job, numerics, work),
             compute=self._ray.data.ActorPoolStrategy(size=actors),
             num_cpus=1,
             # Ray would wait for a dead node's cores to come back: `protect` assigns the partitions again instead.
@@ -101,7 +100,7 @@ class RayExecutor:
 class RayWorker:
     """A worker in an actor."""
 
-    def __init__(self, job: Job, numerics: dict[str, Any], work: Mapping[str, Work]) -> None:
+    def __init__(self, job: Job, numerics: dict[str, Any], work: Mapping[str, SourcePartition]) -> None:
         """An unsuitable node reports a failure for each partition: Ray restarts an actor that raises for ever."""
         pa.set_cpu_count(1)
         self._work, self._unfit = work, unfit(job, numerics)
@@ -119,4 +118,5 @@ def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
         return f"{job.staging}: a node of the cluster does not see this folder; put --state on a file system that all nodes share"
     own = fingerprint(resolve_device(job.device), THREADS)
     differ = sorted(name for name in numerics if own.get(name) != numerics[name])
-    return f"a node of the cluster computes with another {', '.join(differ)}, and its draws could differ" if differ else None
+    found = f"a node of the cluster computes with another {', '.join(differ)}, and its draws could differ; remove it"
+    return found if differ else None

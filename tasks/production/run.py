@@ -8,12 +8,13 @@ from typing import Any
 
 from pass_core.errors import ConfigError
 from tasks.production.draw_key import find_key
-from tasks.production.interfaces import Executor, Gate, Work
+from tasks.production.interfaces import Executor, Gate, SourcePartition
 from tasks.production.local import LocalExecutor
 from tasks.production.manifest import Manifest
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
+from tasks.running.cores import usable_cores
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
 from tasks.running.tracking import track_step
@@ -41,7 +42,7 @@ class Outcome:
 
     def counts(self) -> dict[str, int]:
         """Partitions and rows that were protected, and partitions that did not change."""
-        names = {planned.partition.name for planned in self.plan.work}
+        names = {planned.name for planned in self.plan.work}
         done = [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
         return {"partitions": len(done), "rows": sum(one.rows for one in done), "unchanged": len(self.plan.unchanged)}
 
@@ -82,7 +83,7 @@ def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
 
         executor = RayExecutor(options.workers, options.address)
     elif options.address:
-        raise ConfigError("address: expected none with the local executor; give --executor ray")
+        raise ConfigError("address: expected none with the local executor, found one; give --executor ray")
     else:
         executor = LocalExecutor(options.workers)
     return Protection(options, executor, hooks.progress, draw_key=draw_key, gate=hooks.gate)
@@ -95,17 +96,17 @@ def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:
     try:
         with run.open(plan) as held:
             work = run.work(plan)
-            size = PARTITIONS_PER_WORKER * (options.workers or len(os.sched_getaffinity(0)))
+            size = PARTITIONS_PER_WORKER * (options.workers or usable_cores())
             for start in range(0, len(work), size):
                 stop = min(start + size, len(work))
                 _stage(run, work[start:stop], f"partitions {start + 1} to {stop} of {len(work)}", hooks)
             manifest: Manifest = hooks.call("publish", f"publish {options.dataset}", lambda: run.publish(plan, held))
     finally:
-        run.close()
+        run.executor.close()
         if options.backfill:
             write_plan(paper, plan, run.target.current(), run.failures)
     return manifest
 
 
-def _stage(run: Protection, batch: list[Work], title: str, hooks: Hooks) -> None:
-    hooks.call("protect", title, lambda: run.stage(batch))
+def _stage(run: Protection, batch: list[SourcePartition], title: str, hooks: Hooks) -> None:
+    hooks.call("protect", title, lambda: run.stage(batch))  # a function of its own for every batch, as Prefect's tasks need

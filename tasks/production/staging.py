@@ -9,13 +9,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from pass_core.channel.draws import WordArray
-from pass_core.data import Attribute, IntArray
+from pass_core.data import Attribute
 from pass_core.errors import ConfigError
 from tasks.production.interfaces import Sample
 from tasks.production.manifest import Pins, Receipt, read_receipt
@@ -40,13 +39,9 @@ class Staged:
         tables = [self.folder / DATA / file.path for file in self.receipt.files if file.path.endswith(".parquet")]
         return " / ".join(sorted({str(pq.read_schema(path)) for path in tables}))
 
-    def donors(self) -> IntArray:
-        """How often each donor was drawn."""
-        return np.asarray(np.load(self.folder / "donors.npy"))
-
-    def hashes(self) -> WordArray:
-        """The records' keyed hashes for the ledger, sorted."""
-        return np.asarray(np.load(self.folder / "hashes.npy", mmap_mode="r"))
+    def load(self, name: Literal["donors", "hashes"]) -> np.ndarray:
+        """How often each donor was drawn, or the records' keyed hashes for the ledger, sorted."""
+        return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
 
     def sample(self) -> dict[str, np.ndarray]:
         """The records for the audit gate."""
@@ -86,11 +81,9 @@ class Staging:
         return found
 
     def forget(self, partition: str) -> None:
-        """Removes a partition."""
         shutil.rmtree(self.folder / _slug(partition), ignore_errors=True)
 
     def clear(self) -> None:
-        """Removes everything."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _folders(self) -> list[Path]:

@@ -34,7 +34,7 @@ class Target(ABC):
     def __init__(self, place: str, state: Path) -> None:
         self.location, self.state = absolute(place), state
         if "://" not in place and state.is_relative_to(self.location):
-            raise ConfigError(f"state {state}: expected a folder outside the target, which others may read")
+            raise ConfigError(f"{state}: expected a state folder outside the target, which others may read; give another --state")
 
     @abstractmethod
     def current(self) -> Manifest | None:
@@ -230,18 +230,17 @@ class ObjectTarget(Target):
             raise DataError(f"{self.location}/{path}: expected JSON, found a damaged file; restore it") from None
 
     def _write(self, path: str, value: dict[str, Any]) -> None:
-        self._create(path)
-        with self._files.open_output_stream(f"{self._base}/{path}") as stream:
+        with self._files.open_output_stream(self._created(path)) as stream:
             stream.write(json.dumps(value, indent=2, ensure_ascii=False).encode())
 
     def _upload(self, local: Path, path: str) -> None:
-        self._create(path)
-        pafs.copy_files(str(local), f"{self._base}/{path}", pafs.LocalFileSystem(), self._files)
+        pafs.copy_files(str(local), self._created(path), pafs.LocalFileSystem(), self._files)
 
-    def _create(self, path: str) -> None:
-        """Object stores have no folders; file systems behind the same interface do."""
+    def _created(self, path: str) -> str:
+        """The whole path; object stores have no folders, file systems behind the same interface do."""
         with contextlib.suppress(OSError):
             self._files.create_dir(f"{self._base}/{path}".rsplit("/", 1)[0], recursive=True)
+        return f"{self._base}/{path}"
 
 
 def _link(origin: Path, path: Path) -> None:

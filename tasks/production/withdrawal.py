@@ -8,19 +8,16 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from safetensors.torch import load_file, save_file
 
-import pass_core.methods
-from pass_core import discovery
 from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
-from pass_core.methods.base import Withdrawable
-from pass_core.storage.models import describe_model
+from pass_core.methods.base import Withdrawable, find_method
+from pass_core.storage.models import describe_model, load_tensors, save_tensors
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import digest, publish, read_json, staging_folder, storage_errors, write_json
-from tasks.storage.parquet import PERSON, RECORD_ID, TableInfo, read_folder, shard_path, write_table
+from tasks.storage.parquet import PERSON, RECORD_ID, copy_description, read_folder, shard_path, write_table
 
 FILE = "withdrawal.json"
 
@@ -42,7 +39,7 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
     try:
         return Withdrawal(raw["pool"], tuple(raw["models"]), tuple(raw["donors"]))
     except (KeyError, TypeError):
-        raise DataError(f"{pool / FILE}: is damaged; withdraw the donors again") from None
+        raise DataError(f"{pool / FILE}: expected a withdrawal, found a damaged file; withdraw the donors again") from None
 
 
 def withdraw(
@@ -59,12 +56,13 @@ def withdraw(
     rest = table.take(pa.array(kept))
     for name in config.useful:
         if lost := len(set(table.column(name).to_pylist()) - set(rest.column(name).to_pylist())):
-            raise DataError(f"{lost} class(es) of useful attribute {name!r} would have no donor: sample a new pool and train")
+            found = f"found none for {lost} class(es) of {name!r}"
+            raise DataError(f"expected a donor of every useful class to remain, {found}; sample a new pool and train")
     models = sorted(path for path in before.artefact("model", RunKey(dataset, "*")).parent.glob("*") if path.is_dir())
     withdrawal = Withdrawal(digest(pool), tuple(map(digest, models)), tuple(left))
     with storage_errors(after.root), staging_folder(after.staging, f"withdraw-{dataset}") as staging:
         write_table(rest, shard_path(staging / "pool", 0))
-        TableInfo.load(pool).save(staging / "pool")
+        copy_description(pool, staging / "pool")
         write_json(staging / "pool" / FILE, dataclasses.asdict(withdrawal))
         renewed = digest(staging / "pool")
         for model in models:
@@ -77,12 +75,11 @@ def withdraw(
 
 def _without(model: Path, folder: Path, kept: IntArray, pool_digest: str) -> None:
     description = describe_model(model)
-    method = discovery.load(pass_core.methods, description["method"]).METHOD
+    method = find_method(description["method"])
     if description["has_channel"] and not isinstance(method, Withdrawable):
-        raise MethodError(f"{description['method']} cannot drop donors: train it again on the new pool")
-    state = load_file(model / "model.safetensors")
-    if isinstance(method, Withdrawable):
-        state = method.without_donors(state, kept)
+        raise MethodError(f"expected a method that can drop donors, found {description['method']}; train it on a new pool")
+    state = load_tensors(model / "model.safetensors")
     folder.mkdir()
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
+    renewed = method.without_donors(state, kept) if isinstance(method, Withdrawable) else state
+    save_tensors(folder / "model.safetensors", renewed)
     write_json(folder / "model.json", description | {"pool_size": len(kept), "pool_digest": pool_digest})

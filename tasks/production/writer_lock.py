@@ -11,7 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ class Lease:
     path: Path
     token: int
     owner: str
-    stopped: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
         """Raises a StorageError when another writer has taken over."""
@@ -38,23 +37,19 @@ class Lease:
             raise StorageError(f"{self.path}: another run ({owner}) took over, so this one published nothing; run again")
 
     def renew(self) -> None:
-        """Renews the lease."""
         write_json(self.path, {"owner": self.owner, "token": self.token, "until": time.time() + LEASE_SECONDS})
 
-    def keep(self) -> None:
+    def keep(self, stopped: threading.Event) -> None:
         """Renews until stopped or lost."""
         with contextlib.suppress(StorageError):
-            while not self.stopped.wait(LEASE_SECONDS / 4):
+            while not stopped.wait(LEASE_SECONDS / 4):
                 self.check()
                 self.renew()
 
 
 @contextlib.contextmanager
 def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
-    """Makes this process the only writer of the target whose state is in `folder`, or raises a StorageError.
-
-    `least_token` is the token of what is published; ours is larger.
-    """
+    """Makes this process the only writer of the target whose state is in `folder`; its token is above `least_token`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "writer.json"
     with (folder / "lock").open("a") as lock:
@@ -68,14 +63,14 @@ def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
         if owner and not owner.startswith(f"{host}:") and left > 0:
             raise StorageError(f"{folder}: the lease of a run on another machine ({owner}) expires in {left:.0f} s; wait")
         token = max(int(before.get("token", 0)), least_token) + 1
-        lease = Lease(path, token, f"{host}:{os.getpid()}")
+        lease, stopped = Lease(path, token, f"{host}:{os.getpid()}"), threading.Event()
         lease.renew()
-        renewing = threading.Thread(target=lease.keep, daemon=True)
+        renewing = threading.Thread(target=lease.keep, args=(stopped,), daemon=True)
         renewing.start()
         try:
             yield lease
         finally:
-            lease.stopped.set()
+            stopped.set()
             renewing.join()
             if _record(path).get("token") == token:
                 write_json(path, {"token": token})

@@ -47,6 +47,6 @@ def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], d
     """The protector in `model`; rejected when it was trained for another pool, or is damaged."""
     pool_digest = digest(pool)
     if describe_model(model)["pool_digest"] != pool_digest:
-        raise ChecksumMismatch(f"{model}: was trained for another pool than the one given; run train again")
+        raise ChecksumMismatch(f"{model}: expected the pool that it was trained for, found another; run train again")
     fitted = restore_model(model, read_setting(pool, attributes, device))
     return Protector(fitted, read_folder(pool), pool_digest, digest(model), TableInfo.load(pool))

@@ -113,8 +113,8 @@ def _trials(members: Sequence[Compared], repeated: Mapping[str, Sequence[Compare
     for one in members:
         private, useful = one.of_role("private"), one.of_role("useful")
         if private and useful:
-            passed, mean = one.audit.verdict == "pass", statistics.fmean(useful)
-            trials.append(scatter.Trial(name=one.letter, private=max(private), useful=mean, passed=passed))
+            mean, verdict = statistics.fmean(useful), one.audit.verdict
+            trials.append(scatter.Trial(name=one.letter, private=max(private), useful=mean, verdict=verdict))
     for method, group in repeated.items():
         both = [one for one in group if one.of_role("private") and one.of_role("useful")]
         if len(both) > 1:

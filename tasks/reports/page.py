@@ -20,7 +20,7 @@ from pass_core.auditing.verdict import comparisons_of
 from pass_core.errors import DataError
 from pass_core.storage.audits import Audit, read_audit
 from pass_core.storage.models import describe_model
-from tasks.reports import charts, intervals, scatter, svg, wording
+from tasks.reports import charts, intervals, risk, scatter, svg, wording
 
 PAGE = "report.html"
 
@@ -41,7 +41,7 @@ def write_report(folder: Path, inputs: Mapping[str, Path], provenance: Mapping[s
         audit=audit,
         figures={name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 (our own SVG, its text escaped)
         comparisons=information_comparisons(audit),
-        sections=_sections(audit),
+        answers=risk.answers(audit),
         model=describe_model(inputs["model"]) if "model" in inputs else None,
         provenance=provenance,
         validity=wording.validity(audit, provenance),
@@ -70,8 +70,8 @@ def make_figures(audit: Audit, curves: Mapping[str, Sequence[float]]) -> dict[st
     for name, matrix in (audit.confusion or {}).items():
         if len(matrix) <= charts.MOST_CLASSES:
             drawn[figure_name(f"confusion_{name}")] = charts.confusion(name, audit.classes[name], matrix)
-    for _, _, blocks in _sections(audit):
-        for one in _figures(blocks):
+    for section in (section for answer in risk.answers(audit) for section in answer.sections):
+        for one in _figures(section.blocks):
             drawn[figure_name(one.name)] = (
                 charts.bars_figure(one) if isinstance(one, Bars) else charts.growth(one.series, one.unit, one.label)
             )
@@ -103,11 +103,6 @@ def information_comparisons(audit: Audit) -> list[Comparison]:
     return found
 
 
-def _sections(audit: Audit) -> list[tuple[str, str, tuple[Block, ...]]]:
-    """Key, title and blocks of every analysis."""
-    return [(one.key, one.title, tuple(one.section(audit.analyses[one.key]))) for one in every_analysis()]
-
-
 def _figures(blocks: Iterable[Block]) -> Iterator[Curve | Bars]:
     for block in blocks:
         if isinstance(block, Part):
@@ -136,6 +131,7 @@ def environment() -> Environment:
     made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section
     made.globals |= {
         "words": wording,
+        "risk": risk,
         "charts": charts,
         "figure_name": figure_name,
         "half_of_releases": half_of_releases,

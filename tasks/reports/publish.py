@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.registry import STEPS
+from tasks.reports.annex import write_annex
 from tasks.reports.page import PAGE, write_report
 from tasks.running.layout import Layout
 from tasks.running.provenance import describe
@@ -13,8 +14,8 @@ from tasks.running.step_io import RunKey
 from tasks.storage.files import publish, read_json, staging_folder, storage_errors, write_json
 
 
-def publish_report(layout: Layout, key: RunKey) -> Path:
-    """Writes the folder of a pipeline run and returns the report's path; the versioned files stay as they are."""
+def publish_report(layout: Layout, key: RunKey, *, annex: bool = False) -> Path:
+    """Writes the folder of a pipeline run, with an annex if wanted; returns the report's path. Versioned files stay."""
     provenance = {}
     for step in STEPS.values():
         path = layout.provenance(step.name, step.key(key.dataset, key.method))
@@ -24,6 +25,8 @@ def publish_report(layout: Layout, key: RunKey) -> Path:
     with storage_errors(layout.root), staging_folder(layout.staging, f"published-{key}".replace("/", "-")) as staging:
         folder = staging / "published"
         write_report(folder, inputs, provenance)
+        if annex:
+            write_annex(folder, inputs["audit"], provenance)
         shutil.copyfile(inputs["audit"], folder / "audit.json")
         write_json(folder / "provenance.json", provenance)
         publish(folder, layout.published(key))

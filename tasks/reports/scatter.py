@@ -13,7 +13,10 @@ LABEL_PLACES = (
     (10, 4, "start"), (-10, 4, "end"), (-10, 13, "end"), (-10, -8, "end"), (10, 13, "start"), (10, -8, "start"),
     (0, -12, "middle"), (0, 20, "middle"), (-10, 24, "end"), (-10, -20, "end"), (10, -20, "start"),
 )  # fmt: skip
-TRIALS = {True: ("square", "f-useful"), False: ("circle", "f-private"), None: ("diamond", "ring s-ink")}
+TRIALS = {
+    "pass": ("square", "f-useful"), "fail": ("circle", "f-private"), "undecided": ("diamond", "f-general"),
+    None: ("diamond", "ring s-ink"),
+}  # fmt: skip
 
 
 def information_hills(comparisons: Sequence[Comparison], of_what: str, unit: str) -> str:
@@ -76,7 +79,7 @@ class Trial:
     private: float
     useful: float
     spread: tuple[float, float] | None = None  # their sample standard deviations, where several audits are joined
-    passed: bool | None = None
+    verdict: str | None = None
 
 
 def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float] | None, *, enlarged: bool = False) -> str:
@@ -98,7 +101,7 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
             plane.parts += whisker(plane.x, trial.private - beside, trial.private + beside, y, "s-ink")
             plane.parts.append(line(x, plane.y(trial.useful - above), x, plane.y(trial.useful + above), "s-ink whisker"))
         tip = f"{trial.name}: private {percent(trial.private)}, useful {percent(trial.useful)}"
-        shape, style = TRIALS[trial.passed]
+        shape, style = TRIALS[trial.verdict]
         plane.parts.append(marker(shape, x, y, style, tip))
         points.append((x, y, trial.name))
     spoken = ", ".join(f"{t.name} private {percent(t.private)} useful {percent(t.useful)}" for t in trials[:12])

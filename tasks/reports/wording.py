@@ -2,13 +2,13 @@
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from pass_core.auditing.analyses.base import every_analysis
-from pass_core.auditing.findings import AttributeFindings, Subgroup
+from pass_core.auditing.findings import AttributeFindings, Check, Subgroup
 from pass_core.auditing.section import Card, Demand
 from pass_core.statistics.intervals import Estimate
 from pass_core.storage.audits import Audit
@@ -27,9 +27,11 @@ ATTACKS = {
 }
 
 DEMANDS = {
-    "private_nag_at_most": Demand("Private attributes stay hidden", "NAG at most {:.1%}"),
-    "useful_nag_at_least": Demand("Useful attributes survive", "NAG at least {:.1%}"),
-    "information_excess_at_most": Demand("No leak too small for accuracy to show", "at most {} nats above chance"),
+    "private_nag_at_most": Demand("What an attacker still reads of private attributes", "NAG at most {:.1%}"),
+    "private_auc_at_most": Demand("How well an attacker sorts the classes of private attributes", "AUC at most {:.1%}"),
+    "private_gain_at_most": Demand("How much a release reveals of private attributes", "at most {:.1%} of what there is to know"),
+    "useful_nag_at_least": Demand("What a reader still reads of useful attributes", "NAG at least {:.1%}"),
+    "information_excess_at_most": Demand("Information on private attributes above chance", "at most {} nats"),
     "significance": Demand("How sure a small leak must be", "chance of a false alarm {:.1%}"),
     "labelled_audit": Demand("The protector passed where labels are known", "{} failed audits"),
     "valid_days": Demand("That audit is not too old", "at most {} days"),
@@ -39,17 +41,34 @@ DEMANDS = {
     "usage_drift_at_most": Demand("Donors are drawn as often as they should be", "at most {:.1%} above chance"),
 }
 
-FORBIDDEN = {
-    "none": "no restriction: a record may be replaced by itself or by another record of the same person",
-    "self": "itself: a record is never replaced by itself",
-    "same_person": "its own person: a record is never replaced by one of the same person",
+BADGES = {  # outcome -> class of the badge, sign, words
+    "pass": ("pass", "✓", "Pass"),
+    "undecided": ("open", "?", "Undecided"),
+    "fail": ("fail", "✕", "Fail"),
+    "below the limit": ("pass", "✓", "Below the limit"),
+    "kept": ("pass", "✓", "Kept"),
+    "cannot be decided": ("open", "?", "Cannot be decided"),
+    "leak shown": ("fail", "✕", "Leak shown"),
+    "lost": ("fail", "✕", "Lost"),
+    None: ("shown", "○", "Not tested"),
+}
+
+# A figure of a check for a person, with places for its value and, as a number of 100, its value again.
+MEANINGS = {
+    "private_nag_at_most": "Of the lead over guessing that originals give an attacker, {share} is left.",
+    "private_auc_at_most": "Of 100 pairs of records of two classes, the attacker sorts {hundred} correctly; a coin gives 50.",
+    "private_gain_at_most": "Of all that there is to know about the attribute, an attacker learns {share} from one release.",
+    "useful_nag_at_least": "Of the lead over guessing that originals give a reader, {share} is left.",
+    "information_excess_at_most": "A thousand releases of a person reveal at most a thousand times as much.",
+    "membership_auc_at_most": "Of 100 pairs of a training record and another, {hundred} are told apart; a coin gives 50.",
+    "reidentified_at_most": "Of 100 releases, {hundred} more than by chance are traced to their original.",
 }
 
 
 def readable(sentence: str) -> str:
     """A sentence of the audit with its numbers set as everywhere on the page."""
-    without_powers = re.sub(r"\d+(\.\d+)?e-\d+", lambda found: _decimal(float(found[0])), sentence)
-    words = spaced(without_powers).replace("(p 0,", "(p < 0.0001,")
+    bounded = re.sub(r"\(p (0|\d+(\.\d+)?e-\d+),", "(p < 0.0001,", sentence)
+    words = spaced(re.sub(r"\d+(\.\d+)?e-\d+", lambda found: _decimal(float(found[0])), bounded))
     return words[:1].upper() + words[1:]
 
 
@@ -78,16 +97,58 @@ def demand(name: str) -> Demand:
     return named.get(name, Demand(name.replace("_", " "), "limit {}"))
 
 
-def demands(audit: Audit) -> list[dict[str, Any]]:
-    """The checks by threshold, in the order in which they were made."""
+def figure(check: Check, value: float) -> str:
+    """A figure of a check in its own unit."""
+    return percent(value) if "%" in demand(check.name).limit else _decimal(round(value, 6))
+
+
+def grouped(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """The checks by threshold, in the order in which they were made; leaks first, then what cannot be decided."""
     groups: dict[str, dict[str, Any]] = {}
-    for check in audit.checks:
+    for check in checks:
         words = demand(check.name)
         limit = spaced(words.limit.format(check.limit if "%" in words.limit else _decimal(check.limit)))
         shown = check.limit >= words.shown_only_from
-        entry = {"title": words.title, "limit": limit, "reason": check.reason, "failed": [], "met": [], "shown": shown}
-        groups.setdefault(check.name, entry)["met" if check.passed else "failed"].append(check.sentence)
+        entry = {"title": words.title, "limit": limit, "reason": check.reason, "checks": [], "shown": shown}
+        groups.setdefault(check.name, entry)["checks"].append(check)
+    for group in groups.values():
+        group["checks"].sort(key=lambda check: (check.passed, not check.failed))
     return list(groups.values())
+
+
+def meaning(check: Check, audit: Audit) -> str:
+    """The figure of a check for a person; empty where its sentence says it all."""
+    row = next((row for row in audit.attributes if row.name == check.about == check.attribute), None)
+    if row is not None and check.name in ("private_nag_at_most", "useful_nag_at_least"):
+        who = "An attacker who sees" if row.role == "private" else "Somebody who reads"
+        against = f"guessing blindly gives {100 * row.guess:.0f}"
+        against = against if row.role == "private" else f"on originals {100 * row.unprotected.value:.0f}"
+        right = f"{who} one released record gets {row.name} right in {_of_hundred(row.protected)} of 100 cases"
+        return f"{right}; {against}."
+    words = MEANINGS.get(check.name, "")
+    return words.format(share=percent(max(0.0, check.found.value)), hundred=f"{100 * check.found.value:.0f}")
+
+
+def undecided_because(check: Check) -> str:
+    """What the records of an undecided check could have shown, and how many would decide."""
+    words = []
+    if check.detectable is not None and check.name != "useful_nag_at_least":
+        if check.detectable >= 1 and check.name != "information_excess_at_most":
+            words.append("These records could not have shown any figure to be above the limit.")
+        else:
+            smallest = "The smallest figure that these records would have shown to be above the limit is about"
+            words.append(f"{smallest} {figure(check, check.detectable)}.")
+    if check.needed:
+        instead = f" instead of {check.units}" if check.units else ""
+        words.append(f"About {_two_digits(check.needed)}{instead} independent records or persons would decide.")
+    elif check.units:
+        words.append(f"It rests on {check.units} independent records or persons; how many would decide cannot be said.")
+    return " ".join(words)
+
+
+def _two_digits(number: int) -> str:
+    """A rough number as such: 21 000 instead of 20593."""
+    return f"{round(number, 2 - len(str(number))):,}".replace(",", NARROW_SPACE)
 
 
 def not_judged(audit: Audit) -> list[str]:

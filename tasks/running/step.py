@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class StepReport:
     metrics: Mapping[str, float]
     verdict: str | None
     digests: Mapping[str, str]  # output -> SHA-256
+    notes: Sequence[str] = ()
 
     @classmethod
     def load(cls, path: Path) -> "StepReport":
@@ -99,6 +100,7 @@ def run_step(
             metrics=rounded(dict(result.metrics)),
             verdict=result.verdict,
             digests={name: digest(path) for name, path in outputs.items()},
+            notes=result.notes,
         )
         published = {name: layout.artefact(name, key) for name in outputs}
         for name, path in outputs.items():

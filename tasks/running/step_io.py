@@ -64,4 +64,5 @@ class StepResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     epochs: tuple[Epoch, ...] = ()  # of a step that trains
     verdict: str | None = None  # of a step that audits
+    notes: tuple[str, ...] = ()  # sentences for the person who reads the report
     spent: tuple[Path, ...] = ()  # cached files that are not needed once the step has succeeded

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pass_core.attacks
 from pass_core import discovery
 from pass_core.auditing.thresholds import Depth, Thresholds
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 
 if TYPE_CHECKING:
     from pass_core.auditing.trained_attacks import NamedAttack
 
 
 @dataclass(frozen=True, slots=True)
-class AuditConfig:
+class AuditConfig(Checked):
     """Attacks by name with their settings, how thorough the audit is, and the limits of the verdict."""
 
     attacks: Mapping[str, Any]  # attack -> settings that differ from its defaults; default: all attacks
     depth: Depth = field(default_factory=Depth)
     thresholds: Thresholds = field(default_factory=Thresholds)
-    valid_days: int = 365  # after which an audit has expired
-
-    def __post_init__(self) -> None:
-        check_range(self, "valid_days", at_least=1)
+    valid_days: int = ranged(365, at_least=1)  # after which an audit has expired
 
     def named_attacks(self) -> "tuple[NamedAttack, ...]":
         """The attacks with their settings."""

@@ -19,11 +19,13 @@ class Roles:
 
     def __post_init__(self) -> None:
         if not self.private or not self.useful:
-            raise ConfigError("expected at least one attribute under `private` and one under `useful`")
+            found = f"found {len(self.private)} and {len(self.useful)}; name them"
+            raise ConfigError(f"expected at least one attribute under `private` and one under `useful`, {found}")
         named = self.private + self.useful + self.general + self.kept
         twice = sorted({name for name in named if named.count(name) > 1})
         if twice:
-            raise ConfigError(f"an attribute has one role: {', '.join(twice)} found in several of private, useful, general, kept")
+            found = f"{', '.join(twice)} found in several of private, useful, general, kept"
+            raise ConfigError(f"an attribute has one role: {found}; keep one")
 
     def roles(self) -> dict[str, Role]:
         """Attribute name -> role, private ones first."""

@@ -31,11 +31,11 @@ class LakeColumns:
 
     def __post_init__(self) -> None:
         if not self.record_id or not self.payload:
-            raise ConfigError("expected the columns `record_id` and `payload` of the lake")
+            raise ConfigError("expected the columns `record_id` and `payload` of the lake, found none; name them")
         if len(self.payload) > 1 and (self.payload_kind != "vector" or self.payload_is_path):
-            raise ConfigError(f"payload: expected one column of {self.payload_kind} payloads, found {len(self.payload)}")
+            raise ConfigError(f"payload: expected one column for {self.payload_kind}, found {len(self.payload)}; name one")
         if self.payload_is_path and self.payload_kind == "vector":
-            raise ConfigError("payload_is_path: expected payload_kind image or audio")
+            raise ConfigError("payload_is_path: expected payload_kind image or audio, found vector; correct one of them")
 
     def context(self) -> tuple[str, ...]:
         """The columns of id, person, block and split that the table has."""
@@ -56,7 +56,7 @@ class LakeConfig(LakeColumns, DatasetConfig):
         named = {*self.context(), *self.payload, *self.attribute_names(), *RESERVED_COLUMNS}
         clash = sorted(set(self.pass_through) & named)
         if clash:
-            raise ConfigError(f"pass_through: these columns may not be released unchanged: {', '.join(clash)}")
+            raise ConfigError(f"pass_through: these columns may not be released unchanged: {', '.join(clash)}; remove them")
         if set(self.attribute_names()) & set(RESERVED_COLUMNS):
             raise ConfigError(f"an attribute may not be called any of {', '.join(RESERVED_COLUMNS)}; rename the column")
 

@@ -1,22 +1,21 @@
-"""The sections `compute` and `tracking` of params.yaml."""
+"""The sections `compute`, `tracking`, `protect` and `schedule` of params.yaml."""
 
+import zoneinfo
 from dataclasses import dataclass
 
-from pass_core.checks import check_range
+from pass_core.checks import Checked, ranged
 from pass_core.devices import Device
+from pass_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeConfig:
+class ComputeConfig(Checked):
     """The numerics of a run: the same number of threads on the same kind of CPU gives the same bytes."""
 
-    threads: int = 2  # another number adds in another order and changes the last bits
+    threads: int = ranged(2, at_least=1, at_most=256)  # another number adds in another order and changes the last bits
     device: Device = "cpu"  # auto: CUDA, else MPS, else the CPU
-    processes: int = 1  # that train together on parts of every batch, each with this many threads; on CUDA one GPU each
-
-    def __post_init__(self) -> None:
-        check_range(self, "threads", at_least=1, at_most=256)
-        check_range(self, "processes", at_least=1, at_most=64)
+    # that train together on parts of every batch, each with this many threads; on CUDA one GPU each
+    processes: int = ranged(1, at_least=1, at_most=64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +25,34 @@ class TrackingConfig:
     enabled: bool = True  # false: no MLflow run is recorded
     store: str = "data/mlflow"  # folder for SQLite and artifacts, relative to params.yaml
     experiment: str = "pass-pipeline"  # name of the MLflow experiment
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectConfig(Checked):
+    """How a lake is protected in production."""
+
+    # of one record, across models, pools and keys; an attacker can average over several (--redraw)
+    draws_at_most: int = ranged(1, at_least=1)
+    audit_records: int = ranged(10_000, at_least=1)  # audited before anything is published; all of them if there are fewer
+    keep_versions: int = ranged(2, at_least=1)  # kept after publishing, the current one included; older ones are deleted
+    accept_undecided: str = ""  # who accepts, and why, to publish what the audit cannot decide; empty: nothing is published then
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleConfig:
+    """What `pass-pipeline lake serve` runs, and when; the command's options take precedence."""
+
+    source: str | None = None  # lake to protect: a path or URL
+    target: str | None = None  # where it is published
+    dataset: str | None = None  # section that names the lake's columns
+    protect: str = "0 2 * * *"  # cron expression: minute, hour, day of the month, month, day of the week
+    audit: str = "0 4 * * 0"  # cron expression of the audits
+    timezone: str = "UTC"  # of both cron expressions, such as Europe/Berlin
+
+    def __post_init__(self) -> None:
+        for name in ("protect", "audit"):
+            fields = getattr(self, name).split()
+            if len(fields) != 5:
+                raise ConfigError(f"{name}: expected a cron expression of five fields, such as '0 2 * * *', found {len(fields)}")
+        if self.timezone not in zoneinfo.available_timezones():
+            raise ConfigError(f"timezone: expected a name such as Europe/Berlin, found {self.timezone!r}; correct it")

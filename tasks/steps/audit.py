@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import polars as pl
 
 from pass_core.auditing.analyses.linkage import Linkage
 from pass_core.auditing.findings import AuditFindings
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import Subject
 from pass_core.channel.draws import key_id
 from pass_core.channel.joint_law import accumulate, substitution_confusion
-from pass_core.channel.pool import Forbidden
+from pass_core.channel.pool import Forbidden, PoolConfig
 from pass_core.data import Attribute, shown_classes
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
@@ -28,14 +30,29 @@ from tasks.storage.files import digest, read_json, rounded, write_json
 from tasks.storage.parquet import TableInfo, labels_of, read_features
 
 
-def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auditing:
+    """What the step is asked for."""
+
+    io: StepIO
+    dataset: DatasetConfig
+    attacker: Recipient
+    config: AuditConfig
+    pool: PoolConfig
+    device: Device
+
+
+def audit(asked: Auditing) -> StepResult:
     """Writes audit.json, the metrics that DVC tracks, and the tables that it plots."""
-    attributes = dataset.attributes(TableInfo.load(io.inputs["features"]).classes)
+    io, dataset, config, forbid = asked.io, asked.dataset, asked.config, asked.pool.forbid
+    attributes = dataset.attributes(TableInfo.same_features(io.inputs["features"], io.inputs["pool"]).classes)
     features = read_features(io.inputs["features"], attributes)
-    protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
+    protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(asked.device))
     manifest = read_json(io.inputs["protected"] / "manifest.json")
     _check_manifest(manifest, protector, forbid, io)
-    subject = release_subject(features, attributes, protector, fresh_draws=config.depth.fresh_draws, forbid=forbid, io=io)
+    subject = release_subject(
+        features, attributes, protector, fresh_draws=config.depth.fresh_draws, forbid=forbid, recipient=asked.attacker, io=io
+    )
     replay = replay_of(features, subject, protector, forbid=forbid, stamp=manifest.get("stamp"), io=io)
 
     def rng_for(stage: str, *labels: str) -> np.random.Generator:
@@ -54,6 +71,7 @@ def audit(dataset: DatasetConfig, config: AuditConfig, forbid: Forbidden, device
         classes=shown | {a.name: a.classes for a in subject.attributes if a.name in subject.combines},
         confusion=_confusion(subject, protector, attributes),
         forbid=None if subject.substitution is None else forbid,
+        donors_only=None if subject.substitution is None else asked.pool.only,
         stamp=manifest.get("stamp"),
         model_digest=protector.model_digest,
         pool_digest=protector.pool_digest,

@@ -34,7 +34,7 @@ def sample_pool(dataset: DatasetConfig, config: PoolConfig, share: float, io: St
         payloads = column_of([strip_encoded(info.payload.kind, data) for data in payload_bytes(payloads)])
     pool = pool.select(columns).append_column(PAYLOAD, payloads).append_column(FEATURES, pool.column(FEATURES))
     parquet.write_table(pool, parquet.shard_path(io.outputs["pool"], 0))
-    info.save(io.outputs["pool"])
+    parquet.copy_description(features, io.outputs["pool"])
     return StepResult(counts={"donors": len(chosen), "persons": len(pc.unique(pool.column(PERSON)))})
 
 

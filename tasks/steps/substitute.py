@@ -30,7 +30,7 @@ from tasks.storage.parquet import PAYLOAD, RECORD_ID, SPLIT, SPLITS, FeatureTabl
 
 def substitute(dataset: DatasetConfig, release: tuple[str, ...], forbid: Forbidden, device: Device, io: StepIO) -> StepResult:
     """Writes the protected data, hive-partitioned by split, and the secret linkage."""
-    info = parquet.TableInfo.load(io.inputs["features"])
+    info = parquet.TableInfo.same_features(io.inputs["features"], io.inputs["pool"])
     attributes = dataset.attributes(info.classes)
     protector = read_protector(io.inputs["model"], io.inputs["pool"], attributes, resolve_device(device))
     splits = _Splits(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ import torch
 
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
 from pass_core.channel.pool import Forbidden
-from pass_core.data import Attribute, IntArray
+from pass_core.data import Attribute, IntArray, shown_classes
 from pass_core.devices import Device, resolve_device
-from pass_core.methods.base import Fitted, ReleaseContext, find_method, fit_method
+from pass_core.methods.base import Fitted, FittedChannel, ReleaseContext, find_method, fit_method, known_attributes
+from pass_core.methods.transport.cells import what_can_be_hidden
 from pass_core.randomness import stream
 from pass_core.storage.models import save_model
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.held_out import TOTAL, learnt_from
-from pass_core.training.loop import TrainConfig, best_epoch
+from pass_core.training.loop import TrainConfig, best_epoch, check_batch
 from pass_core.training.parallel import World
 from tasks.release.draw import exclusion_of
 from tasks.release.protector import read_setting
@@ -47,6 +49,8 @@ class Fitting:
     training: TrainConfig
     config: Any
     forbid: Forbidden  # how the records will be released
+    knows: tuple[str, ...] | None  # attributes that the recipient of the release knows; None: all that are declared
+    released: tuple[str, ...]  # useful attributes whose class is released beside the payload
     device: Device
     processes: int
     io: StepIO
@@ -60,31 +64,37 @@ class Fitting:
         own = torch.device(device.type, rank) if self.processes > 1 and device.type == "cuda" else device
         return read_setting(self.io.inputs["pool"], self.attributes(), own)
 
+    def known(self) -> tuple[str, ...]:
+        """What the recipient knows of every record, and the protector is to hide from."""
+        return known_attributes(self.attributes(), self.knows, self.released)
+
     def records(self) -> tuple[FeatureTable, IntArray]:
         """The features, and the rows to learn from."""
+        TableInfo.same_features(self.io.inputs["features"], self.io.inputs["pool"])
         features = read_features(self.io.inputs["features"], self.attributes())
         train, rng = features.rows("train"), stream(self.io.seed, "share", self.io.key.dataset)
         return features, learnt_from(train, features.blocks[train], self.training.share, rng)
 
-    def fit(self, features: FeatureTable, rows: IntArray, run: TrainingContext) -> tuple[Fitted, list[str]]:
-        """Learns in this process; the protector, and the ids of the records that it learnt from: all but those held out."""
+    def fit(self, features: FeatureTable, rows: IntArray, run: TrainingContext) -> tuple[Fitted, "Learning"]:
+        """Learns in this process."""
         exclusion = exclusion_of(features, rows, read_folder(self.io.inputs["pool"], [RECORD_ID, PERSON]), self.forbid)
         fitted, learnt = fit_method(
             find_method(str(self.io.key.method)),
             features.subset(rows),
             features.blocks[rows],
-            context=dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion),
+            context=dataclasses.replace(self.setting(run.world.rank), exclusion=exclusion, known=self.known()),
             config=self.config,
             training=self.training,
             rng_for=self.io.rng,
             run=run,
         )
-        return fitted, [features.record_ids[row] for row in rows[learnt]]
+        figures = fitted.figures if isinstance(fitted, FittedChannel) else {}
+        return fitted, Learning([features.record_ids[row] for row in rows[learnt]], figures)
 
     def checkpoint(self) -> Path:
         """The path of its checkpoint."""
         recipe = {
-            "method": [self.io.key.method, dataclasses.asdict(self.config), self.forbid],
+            "method": [self.io.key.method, dataclasses.asdict(self.config), self.forbid, self.known()],
             "training": dataclasses.asdict(self.training),
             "attributes": [dataclasses.asdict(attribute) for attribute in self.attributes()],
             "random": [self.io.seed, *self.io.labels],
@@ -94,12 +104,26 @@ class Fitting:
         return checkpoint_path(self.io.cache / "training", inputs=self.io.inputs, recipe=recipe, modules=modules)
 
 
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What training leaves beside the protector."""
+
+    records: list[str]  # ids of those that it learnt from: all but those held out
+    figures: Mapping[str, float]
+
+
 def train(fitting: Fitting) -> StepResult:
     """Learns a protector and writes it with its training curves; a stopped training resumes from its last checkpoint."""
     io, training = fitting.io, fitting.training
+    # First: a device that is not there, or a batch that cannot be divided, is an error before anything is said.
+    setting = fitting.setting()
+    check_batch(training.batch_size, fitting.processes)
     features, rows = fitting.records()
     allowed = what_the_data_allow(features.subset(rows).labels, fitting.attributes())
     _log_ceiling(allowed, io)
+    notes = _not_hidden(features, rows, fitting)
+    for note in notes:
+        logger.warning("train %s: %s", io.key, note)
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: Epoch) -> None:
@@ -108,7 +132,7 @@ def train(fitting: Fitting) -> StepResult:
         note += f", held out {epoch.terms[TOTAL]:.3f}" if TOTAL in epoch.terms else ""
         io.progress(f"train {io.key}", epoch.number, epoch.total, note)
 
-    checkpoints, setting = FileCheckpoints(fitting.checkpoint(), f"train {io.key}"), fitting.setting()
+    checkpoints = FileCheckpoints(fitting.checkpoint(), f"train {io.key}")
     if fitting.processes == 1:
         fitted, learnt = fitting.fit(features, rows, TrainingContext(on_epoch, checkpoints))
     else:
@@ -116,7 +140,7 @@ def train(fitting: Fitting) -> StepResult:
     model, method, pool = io.outputs["model"], str(io.key.method), digest(io.inputs["pool"])
     save_model(model, method, fitted, setting, config=fitting.config, training=training, pool_digest=pool)
     # Not in the model's folder: that is pushed and logged, while who was in the training set is secret.
-    trained_on = pa.table({RECORD_ID: learnt, "model_digest": [digest(model)] * len(learnt)})
+    trained_on = pa.table({RECORD_ID: learnt.records, "model_digest": [digest(model)] * len(learnt.records)})
     write_table(trained_on, io.outputs["trained_on"])
     io.outputs["trained_on"].chmod(0o600)
     curves = [{"epoch": epoch.number} | rounded(dict(epoch.terms)) for epoch in epochs]
@@ -124,12 +148,13 @@ def train(fitting: Fitting) -> StepResult:
     last = {f"final_{name}": value for name, value in _kept(epochs, training).terms.items()} if epochs else {}
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
     counts = {"records": len(rows), "epochs": len(epochs)}
-    return StepResult(counts=counts, metrics=last | ceiling, epochs=tuple(epochs), spent=checkpoints.files)
+    metrics = {**last, **ceiling, **learnt.figures}
+    return StepResult(counts=counts, metrics=metrics, epochs=tuple(epochs), spent=checkpoints.files, notes=notes)
 
 
 def _fit_together(
     fitting: Fitting, setting: ReleaseContext, checkpoints: FileCheckpoints, on_epoch: OnEpoch
-) -> tuple[Fitted, list[str]]:
+) -> tuple[Fitted, Learning]:
     """Learns in several processes; all have the same result."""
     quiet = dataclasses.replace(fitting, io=dataclasses.replace(fitting.io, progress=silent))  # a bar cannot be handed over
     rendezvous = fitting.io.outputs["model"].with_name("rendezvous")
@@ -139,7 +164,7 @@ def _fit_together(
     return method.from_state_dict(safetensors.torch.load(state), setting, fitting.config), learnt
 
 
-def _fit_rank(fitting: Fitting, checkpoints: FileCheckpoints, world: World, on_epoch: OnEpoch) -> tuple[bytes, list[str]]:
+def _fit_rank(fitting: Fitting, checkpoints: FileCheckpoints, world: World, on_epoch: OnEpoch) -> tuple[bytes, Learning]:
     """What one of several processes does."""
     run = TrainingContext(on_epoch, checkpoints if world.rank == 0 else checkpoints.read_only(), world=world)
     fitted, learnt = fitting.fit(*fitting.records(), run)
@@ -150,6 +175,21 @@ def _kept(epochs: list[Epoch], training: TrainConfig) -> Epoch:
     """The epoch whose weights were kept: the last, or the best one when training watches for it."""
     watched = [epoch.terms[TOTAL] for epoch in epochs if TOTAL in epoch.terms]
     return epochs[best_epoch(watched) - 1] if watched and training.patience else epochs[-1]
+
+
+def _not_hidden(features: FeatureTable, rows: IntArray, fitting: Fitting) -> tuple[str, ...]:
+    """What no training can hide from people who know an attribute, in sentences."""
+    labels, notes = features.subset(rows).labels, []
+    for hiding in what_can_be_hidden(labels, fitting.attributes(), fitting.known()):
+        attribute = next(a for a in fitting.attributes() if a.name == hiding.known)
+        whose = f"the private attributes from people who know {hiding.known}"
+        if hiding.problem:
+            notes.append(f"training does not hide {whose}: {hiding.problem}")
+        elif hiding.settled:
+            shown = shown_classes(attribute.classes, labels[hiding.known], [features.persons[row] for row in rows])
+            classes = ", ".join(shown[k] for k in hiding.settled)
+            notes.append(f"nothing can hide {whose} in classes where all records have the same private class: {classes}")
+    return tuple(notes)
 
 
 def _log_ceiling(allowed: Allowance, io: StepIO) -> None:

@@ -34,7 +34,7 @@ def validate(config: DatasetConfig, io: StepIO) -> StepResult:
 def record_expectations(info: TableInfo) -> list[suites.Expectation]:
     """Expectations of schema, ids, splits, classes and payloads."""
     names, measured = (*CONTEXT_COLUMNS, *info.classes), suites.payload_expectations(info.payload)
-    whole = suites.columns((*names, *(str(e.arguments["column"]) for e in measured)))
+    whole = suites.columns((*names, *(str(arguments["column"]) for _, arguments in measured)))
     expectations = [whole, suites.row_count(2), suites.unique(RECORD_ID), *map(suites.not_null, names)]
     return [*expectations, suites.in_set(SPLIT, SPLITS), *measured, *(suites.in_set(name, (KNOWN,)) for name in info.classes)]
 

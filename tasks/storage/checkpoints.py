@@ -12,6 +12,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from pass_core.training.checkpoints import Checkpoints
 from tasks.storage.code_digest import code_digest
 from tasks.storage.files import digest, json_digest, write_atomically
 
@@ -21,7 +22,7 @@ SECONDS_BETWEEN = 30.0  # the most that a killed training repeats, besides its c
 _LIBRARIES = ("pass-pipeline", "torch", "numpy")
 
 
-class FileCheckpoints:
+class FileCheckpoints(Checkpoints):
     """A digest, then safetensors; complete or absent, and ignored when damaged. Only one process may write it."""
 
     def __init__(self, path: Path, work: str, seconds_between: float | None = None) -> None:

@@ -56,13 +56,11 @@ def sync_folder(folder: Path) -> None:
 
 def _exchange(staged: Path, final: Path) -> None:
     """Swaps two paths atomically, so that a version always exists; in two steps where the system cannot."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    swap = getattr(libc, "renameat2", None)
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if swap is not None and swap(here, os.fsencode(staged), here, os.fsencode(final), exchange) == 0:
         return
-    retired = staged.with_name(f"{staged.name}.retired")
-    final.rename(retired)
+    final.rename(staged.with_name(f"{staged.name}.retired"))
     staged.rename(final)
 
 
@@ -96,6 +94,7 @@ def staging_folder(staging: Path, name: str) -> Iterator[Path]:
 
     The lock ends with its process, so the next run removes what a killed one left in the folder.
     """
+    folder = staging / name
     staging.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (staging / f"{name}.lock").open("a+") as lock:
         try:
@@ -103,11 +102,10 @@ def staging_folder(staging: Path, name: str) -> Iterator[Path]:
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "unknown"
-            raise StorageError(f"{staging / name}: process {holder} is running this step; wait for it to finish") from None
+            raise StorageError(f"{folder}: process {holder} is running this step; wait for it to finish") from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        folder = staging / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         try:

@@ -1,6 +1,7 @@
 """Parquet in and out: the only file that writes it, with fixed options so that equal tables give equal bytes."""
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ RECORD_ID, SPLIT, PERSON, BLOCK, PAYLOAD, FEATURES = "record_id", "split", "pers
 CONTEXT_COLUMNS = (RECORD_ID, SPLIT, PERSON, BLOCK)
 RESERVED_COLUMNS = (*CONTEXT_COLUMNS, PAYLOAD, FEATURES)
 SPLITS = ("train", "test")
+DESCRIPTION = "table.json"
+COMPONENTS = "components.safetensors"  # beside it: what the extractor learnt on training records, if it learns
 SHARD_ROWS = 1024  # the most that a resumed extraction repeats
 SHARD_BYTES = 64 * 2**20
 FOOTER: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True, "version": "2.6"}  # reveals no values
@@ -28,31 +31,56 @@ FOOTER: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """The description of a folder of records (payload, features, classes), saved as table.json beside its Parquet files."""
+    """The description of a folder of records (payload, features, classes), saved as table.json beside its Parquet files.
+
+    `extraction` names the extractor with all that its features depend on; it is empty, and not written, where features are the
+    payload.
+    """
 
     dataset: str
     payload: Payload
     feature_shape: tuple[int, ...]  # empty until features are extracted
     classes: Mapping[str, tuple[str, ...]]
     pass_through: tuple[str, ...] = ()  # columns published unchanged
+    extraction: str = ""
 
     def save(self, folder: Path) -> None:
-        write_json(folder / "table.json", dataclasses.asdict(self))
+        written = dataclasses.asdict(self)
+        if not self.extraction:
+            del written["extraction"]
+        write_json(folder / DESCRIPTION, written)
 
     @classmethod
     def load(cls, folder: Path) -> "TableInfo":
-        raw = read_json(folder / "table.json")
+        raw = read_json(folder / DESCRIPTION)
         try:
-            described = raw["payload"]
-            return cls(
-                dataset=raw["dataset"],
-                payload=Payload(described["kind"], tuple(described["shape"]), described["low"], described["high"]),
-                feature_shape=tuple(raw["feature_shape"]),
-                classes={name: tuple(classes) for name, classes in raw["classes"].items()},
-                pass_through=tuple(raw["pass_through"]),
-            )
+            payload = Payload(**raw["payload"] | {"shape": tuple(raw["payload"]["shape"])})
+            classes = {name: tuple(known) for name, known in raw["classes"].items()}
+            shape, passed, extraction = tuple(raw["feature_shape"]), tuple(raw["pass_through"]), str(raw.get("extraction", ""))
+            known = {"dataset": raw["dataset"], "classes": classes, "pass_through": passed}
+            return cls(payload=payload, feature_shape=shape, extraction=extraction, **known)
         except (KeyError, TypeError, AttributeError):
-            raise DataError(f"{folder / 'table.json'}: is damaged; run the step that writes it again") from None
+            raise DataError(f"{folder / DESCRIPTION}: is damaged; run the step that writes it again") from None
+
+    @classmethod
+    def same_features(cls, features: Path, pool: Path) -> "TableInfo":
+        """The description of a folder of features; rejected when other numbers are in it than in the features of `pool`."""
+        info, known = cls.load(features), cls.load(pool)
+        if (info.feature_shape, info.extraction) != (known.feature_shape, known.extraction):
+            expected, found = (f"shape {one.feature_shape}, extraction {one.extraction[:12] or 'none'}" for one in (known, info))
+            raise SchemaMismatch(
+                f"{features}: expected features like the donors' in {pool} ({expected}), found others ({found}); extract them "
+                "with the same settings, or run sample_pool and the steps after it again"
+            )
+        return info
+
+
+def copy_description(source: Path, target: Path) -> None:
+    """Gives a folder the description of another, with what the extractor learnt."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in (DESCRIPTION, COMPONENTS):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 class ShardWriter:
@@ -86,9 +114,9 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:05d}.parquet"
 
 
-def shards(folder: Path) -> list[Path]:
+def shards(folder: Path, pattern: str = "part-*.parquet") -> list[Path]:
     """The Parquet files of a folder of records, in order."""
-    found = sorted(folder.glob("part-*.parquet"))
+    found = sorted(folder.glob(pattern))
     if not found:
         raise DataError(f"{folder}: has no Parquet files; run the step that writes it again")
     return found
@@ -117,7 +145,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
         raise DataError(f"{path}: is damaged: not readable as Parquet; run the step that writes it again") from None
     missing = [name for name in columns or () if name not in table.column_names]
     if missing:
-        raise SchemaMismatch(f"{path}: expected columns {', '.join(columns or ())}; missing: {', '.join(missing)}")
+        expected = f"expected columns {', '.join(columns or ())}; missing: {', '.join(missing)}"
+        raise SchemaMismatch(f"{path}: {expected}; run the step that writes it again")
     return table
 
 
@@ -129,9 +158,9 @@ def count_rows(path: Path) -> int:
         raise DataError(f"{path}: is damaged: not readable as Parquet; run the step that writes it again") from None
 
 
-def read_folder(folder: Path, columns: list[str] | None = None) -> pa.Table:
+def read_folder(folder: Path, columns: list[str] | None = None, pattern: str = "part-*.parquet") -> pa.Table:
     """All rows of a folder of records."""
-    return pa.concat_tables([read_table(path, columns) for path in shards(folder)])
+    return pa.concat_tables([read_table(path, columns) for path in shards(folder, pattern)])
 
 
 def take_rows(folder: Path, columns: list[str], rows: IntArray) -> pa.Table:
@@ -148,9 +177,9 @@ def take_rows(folder: Path, columns: list[str], rows: IntArray) -> pa.Table:
 def array_of(table: pa.Table, column: str, shape: tuple[int, ...]) -> FloatArray:
     """A column of float vectors as an array (n, *shape)."""
     chunks = table.column(column).combine_chunks()
-    found = getattr(chunks.type, "list_size", None)
-    if found != int(np.prod(shape)):
-        raise SchemaMismatch(f"column {column!r}: expected float vectors of length {int(np.prod(shape))}, found {chunks.type}")
+    if getattr(chunks.type, "list_size", None) != int(np.prod(shape)):
+        expected = f"expected float vectors of length {int(np.prod(shape))}, found {chunks.type}"
+        raise SchemaMismatch(f"column {column!r}: {expected}; run the step that writes it again")
     values: FloatArray = chunks.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
     return values.reshape(len(table), *shape)
 
@@ -165,9 +194,8 @@ def class_indices(table: pa.Table, name: str, classes: tuple[str, ...]) -> IntAr
     column = table.column(name).combine_chunks()
     codes = pc.index_in(column, value_set=pa.array(classes, type=column.type))
     if codes.null_count:
-        raise DataError(
-            f"column {name!r}: {codes.null_count} record(s) carry a class that is not one of the {len(classes)} known ones"
-        )
+        found = f"{codes.null_count} record(s) carry a class that is not one of the {len(classes)} known ones"
+        raise DataError(f"column {name!r}: {found}; add the class to the data set, or correct the records")
     indices: IntArray = codes.to_numpy().astype(np.int64)
     return indices
 
@@ -207,7 +235,4 @@ def read_features(folder: Path, attributes: tuple[Attribute, ...]) -> FeatureTab
 
 def read_partition(protected: Path, split: str) -> pa.Table:
     """The released records of a split, in released order."""
-    parts = sorted((protected / f"{SPLIT}={split}").glob("*.parquet"))
-    if not parts:
-        raise DataError(f"{protected / f'{SPLIT}={split}'}: has no Parquet files; run substitute again")
-    return pa.concat_tables([read_table(part) for part in parts])
+    return read_folder(protected / f"{SPLIT}={split}", pattern="*.parquet")

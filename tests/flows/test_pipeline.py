@@ -159,7 +159,7 @@ def test_flow_gives_the_same_bytes_as_bare_steps(flow_run: tuple[Path, list[Any]
     for name in ("model", "protected", "linkage", "audit", "report"):
         assert digest(Layout(folder / "root").artefact(name, KEY)) == digest(Layout(tiny_root).artefact(name, KEY)), name
     assert outcomes[0].report_path.exists()
-    assert outcomes[0].verdict in {"pass", "fail"}
+    assert outcomes[0].verdict in {"pass", "undecided", "fail"}
 
 
 def test_runs_are_named_and_audits_are_artifacts(flow_run: tuple[Path, list[Any]]) -> None:

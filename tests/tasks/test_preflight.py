@@ -117,6 +117,7 @@ def test_protect_needs_a_key_a_model_and_a_target_elsewhere(
         (tmp_path / folder).mkdir(parents=True)
     new_key(tmp_path / "key")
     assert check_protect(options.model_copy(update={"key_file": str(tmp_path / "key")})) == []
+    assert check_protect(options.model_copy(update={"key_block": "draw-key"})) == []  # the flow reads it from Prefect's server
     monkeypatch.setenv("PASS_DRAW_KEY", "abcdef")
     (problem,) = check_protect(options)
     assert "expected a key of 256 bits, found 24" in problem

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pass_core import discovery
 from pass_core.auditing import analyses
-from pass_core.auditing.findings import AuditFindings, Check, Comparison
+from pass_core.auditing.findings import AuditFindings, Check, Comparison, Evidence
 from pass_core.auditing.section import Block, Card, Demand
 from pass_core.auditing.thresholds import Thresholds
 from pass_core.errors import AuditError
@@ -29,6 +29,7 @@ class Analysis(Generic[Finding]):
     find: "Callable[[Audited], Finding | None]"  # None where these data do not allow the analysis
     section: Callable[[Finding | None], Iterable[Block]]
     checks: Callable[[Finding, Thresholds], Iterable[Check]] = lambda _finding, _thresholds: ()
+    evidence: Callable[[Finding], Iterable[Evidence]] = lambda _: ()  # tests of attackers, judged together with all others
     comparisons: Callable[[Finding], Iterable[Comparison]] = lambda _: ()  # judged together with all other information
     highlights: Callable[[Finding], Iterable[Card]] = lambda _: ()  # for the top of the report
     demands: Mapping[str, Demand] = dataclasses.field(default_factory=dict)  # name of a check -> how the report shows its limit

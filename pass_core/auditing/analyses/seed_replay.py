@@ -97,7 +97,7 @@ def _checks(replay: Replay, thresholds: Thresholds) -> Iterator[Check]:
         sentence = "the draws can be repeated from a guessable seed"
         sentence += "" if replay.claimed_secret else ", as the release declares"
     limit, passed = thresholds.replayed_seeds_at_most, not (replay.replayed and replay.claimed_secret)
-    yield Check.of("replayed_seeds_at_most", limit, "draws", found=float(replay.replayed), passed=passed, sentence=sentence)
+    yield Check.fact("replayed_seeds_at_most", limit, "draws", value=float(replay.replayed), passed=passed, sentence=sentence)
 
 
 def _section(replay: Replay | None) -> Iterator[Block]:

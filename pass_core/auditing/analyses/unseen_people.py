@@ -13,7 +13,7 @@ from pass_core.auditing.subject import Subject, Substitution
 from pass_core.auditing.trained_attacks import Attacked
 from pass_core.channel.joint_law import accumulate, best_rule, channel_law
 from pass_core.data import Attribute, DoubleArray, IntArray, combinations, one_hot
-from pass_core.statistics.intervals import Blocks, Estimate
+from pass_core.statistics.intervals import Estimate
 from pass_core.statistics.nag import Scoring
 from pass_core.statistics.null_distribution import choose_units, compare_with_null, donor_sums
 
@@ -52,8 +52,8 @@ def find_strangers(audited: Audited) -> Strangers:
         labels = subject.labels("test", one.attribute.name)[met]
         if len(np.unique(labels)) < 2:
             continue
-        scoring = Scoring(labels, Blocks.of(subject.test.persons[met], labels), one.scoring.guess, one.scoring.control[met])
-        if float(scoring.control.mean()) > scoring.majority:
+        scoring = one.scoring.on(met, subject.test.persons)
+        if scoring.readable:
             found.append(_attribute(audited, one, met, scoring))
     return Strangers(persons, tuple(found))
 

@@ -91,6 +91,11 @@ class Generator(nn.Module, ABC):
     def forward(self, records: Tensor, noise: Tensor) -> Tensor:
         """(batch, *shape) new records."""
 
+    def make(self, records: Tensor, random: torch.Generator) -> Tensor:
+        """New records, with noise drawn from `random`."""
+        made: Tensor = self(records, torch.randn(len(records), *self.noise_shape, generator=random).to(records.device))
+        return made
+
 
 class ResidualGenerator(Generator):
     """Vectors and windows: three linear layers on the record beside as much noise, the record added before the last."""
@@ -167,14 +172,14 @@ def common_generator(shape: tuple[int, ...]) -> Generator:
     if len(shape) == 3:
         return ImageGenerator(shape)
     if len(shape) > 3:
-        raise MethodError(f"expected vectors, windows (channels, time) or images (channels, height, width), found shape {shape}")
+        raise MethodError(f"expected vectors, windows (channels, time) or images, found shape {shape}; flatten the records")
     return ResidualGenerator(shape)
 
 
 def check_image(shape: tuple[int, ...]) -> None:
     """Raises MethodError unless both sides can be halved four times."""
     if any(side % 2**IMAGE_HALVINGS for side in shape[1:]):
-        raise MethodError(f"images are halved four times: expected sides that are multiples of 16, found {shape[1:]}")
+        raise MethodError(f"images: expected sides that are multiples of 16, found {shape[1:]}; crop or resize them")
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Module:

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from pass_core.data import FloatArray, Rng
 from pass_core.methods.adversarial.generators import Generator, RecordSpace
 from pass_core.methods.base import RecordMaker
 from pass_core.training.networks import with_prefix
+
+Networks = Mapping[str, nn.Module]  # attribute -> its network
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +60,18 @@ class Players(nn.Module):
     """All networks of a game."""
 
     def __init__(
-        self,
-        generator: Generator,
-        private: Mapping[str, Members],
-        useful: Mapping[str, nn.Module],
-        ally: nn.Module,
-        opponent: nn.Module,
+        self, generator: Generator, private: Mapping[str, Members], useful: Networks, ally: nn.Module, opponent: nn.Module
     ) -> None:
         super().__init__()
         self.private_names, self.useful_names = tuple(private), tuple(useful)
         self.generator = generator
         self.private = nn.ModuleList(private.values())  # by position: an attribute's name may contain what a module's may not
         self.useful = nn.ModuleList(useful.values())
-        self.ally = ally  # learns with the generator
-        self.opponent = opponent  # learns against it, beside the classifiers
+        self.ally, self.opponent = ally, opponent  # learn with the generator, and against it beside the classifiers
 
     def adversaries(self) -> dict[str, Members]:
         """Private attribute -> its classifiers."""
-        found: dict[str, Members] = dict(zip(self.private_names, self.private, strict=True))  # type: ignore[arg-type]
-        return found
+        return dict(zip(self.private_names, self.private, strict=True))  # type: ignore[arg-type]
 
     def helpers(self) -> dict[str, nn.Module]:
         """Useful attribute -> its classifier."""
@@ -112,19 +107,15 @@ class Move:
     labels: Mapping[str, Tensor]
     random: torch.Generator
     epoch: int
+    private: Mapping[str, Tensor] = field(init=False)  # private attribute -> (members, batch, classes) logits on released records
+    useful: Mapping[str, Tensor] = field(init=False)  # useful attribute -> (batch, classes) logits on released records
 
     def __post_init__(self) -> None:
-        _ = self.private, self.useful  # now and in this order, on which the last bits of the gradients depend
-
-    @functools.cached_property
-    def private(self) -> dict[str, Tensor]:
-        """Private attribute -> (members, batch, classes) logits on released records."""
-        return {name: members.logits(self.released) for name, members in self.players.adversaries().items()}
-
-    @functools.cached_property
-    def useful(self) -> dict[str, Tensor]:
-        """Useful attribute -> (batch, classes) logits on released records."""
-        return {name: network(self.released) for name, network in self.players.helpers().items()}
+        # now and in this order, on which the last bits of the gradients depend
+        private = {name: members.logits(self.released) for name, members in self.players.adversaries().items()}
+        useful = {name: network(self.released) for name, network in self.players.helpers().items()}
+        object.__setattr__(self, "private", private)
+        object.__setattr__(self, "useful", useful)
 
     def private_losses(self) -> dict[str, Tensor]:
         """Private attribute -> cross-entropy."""
@@ -133,6 +124,21 @@ class Move:
     def useful_losses(self) -> dict[str, Tensor]:
         """Useful attribute -> cross-entropy."""
         return {name: F.cross_entropy(logits, self.labels[name]) for name, logits in self.useful.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """The players, and the records they learn from."""
+
+    players: Players
+    features: Tensor
+    labels: Mapping[str, Tensor]
+    random: torch.Generator
+
+    def move(self, rows: Tensor, epoch: int, released: Tensor) -> Move:
+        """The batch of these records, given what is released of them."""
+        own, original = {name: values[rows] for name, values in self.labels.items()}, self.features[rows]
+        return Move(players=self.players, original=original, released=released, labels=own, random=self.random, epoch=epoch)
 
 
 def total(terms: Mapping[str, Tensor]) -> Tensor:
@@ -147,24 +153,23 @@ GeneratorLoss = Callable[[Move], dict[str, Tensor]]  # weighted terms, whose sum
 class FittedGenerator(RecordMaker):
     """A trained generator and the classifiers it was trained against."""
 
-    generator: Generator
-    private: Mapping[str, Members]
+    adversaries: Mapping[str, NetworkAdversary]  # private attribute -> its classifiers at the end of the game
 
-    @property
-    def adversaries(self) -> dict[str, NetworkAdversary]:
-        """Private attribute -> its classifiers at the end of the game."""
-        return {name: NetworkAdversary(members) for name, members in self.private.items()}
+    @classmethod
+    def of(cls, players: Players) -> "FittedGenerator":
+        """The result of a game; adversaries run on the CPU, where an audit's records are."""
+        members = {name: network.cpu().eval() for name, network in players.adversaries().items()}
+        learnt = with_prefix("generator", players.generator.state_dict())
+        for k, network in enumerate(members.values()):
+            learnt |= with_prefix(f"private.{k}", network.state_dict())
+        own = {name: NetworkAdversary(network) for name, network in members.items()}
+        return cls(functools.partial(release, players.generator.eval()), learnt, own)
 
-    @torch.inference_mode()
-    def release(self, records: FloatArray, rng: Rng) -> FloatArray:
-        device = self.generator.space.mean.device
-        noise = torch.from_numpy(rng.standard_normal((len(records), *self.generator.noise_shape), dtype=np.float32))
-        made = self.generator.eval()(torch.from_numpy(np.array(records)).to(device), noise.to(device))
-        released: FloatArray = made.cpu().numpy()
-        return released
 
-    def state_dict(self) -> dict[str, Tensor]:
-        state = with_prefix("generator", self.generator.state_dict())
-        for k, network in enumerate(self.private.values()):
-            state |= with_prefix(f"private.{k}", network.state_dict())
-        return state
+@torch.inference_mode()
+def release(generator: Generator, records: FloatArray, rng: Rng) -> FloatArray:
+    """Records that the generator makes of these."""
+    device = generator.space.mean.device
+    noise = torch.from_numpy(rng.standard_normal((len(records), *generator.noise_shape), dtype=np.float32))
+    released: FloatArray = generator(torch.from_numpy(np.array(records)).to(device), noise.to(device)).cpu().numpy()
+    return released

@@ -5,7 +5,6 @@ each by the gradient of its own loss: classifiers minimise their cross-entropy o
 method's loss against the current classifiers. One optimiser serves all, since AdamW treats each weight separately.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,16 +14,15 @@ from torch import Tensor, nn
 from pass_core.data import Attribute, Records, Rng, Role, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.adversarial.generators import Classifier, Generator, common_generator
-from pass_core.methods.adversarial.players import FittedGenerator, GameConfig, GeneratorLoss, Members, Move, Players, total
+from pass_core.methods.adversarial.players import FittedGenerator, Game, GameConfig, GeneratorLoss, Members, Move, Players, total
 from pass_core.methods.base import ReleaseContext
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import BatchLoss, OptimiserConfig, TrainConfig, minimise
-from pass_core.training.networks import Widths, below, drawn_from, network_for
+from pass_core.training.networks import CLASSIFIER, Widths, below, drawn_from, network_for
 
 ConfigT = TypeVar("ConfigT", bound=GameConfig)
 Shape = tuple[int, ...]
-CLASSIFIER = Widths(hidden=(512, 256))  # the probing attack's own, so that the game is against its equal
 
 
 class AdversarialMethod(Generic[ConfigT]):
@@ -75,34 +73,33 @@ class AdversarialMethod(Generic[ConfigT]):
         Raises MethodError when a role has no attribute, the records' shape is not supported, or several processes train.
         """
         if run.world.processes > 1:
-            raise MethodError("adversarial methods train in one process: set compute.processes to 1")
-        for role in self.needs:
-            if not with_role(context.attributes, role):
-                raise MethodError(f"expected at least one {role} attribute, found none: declare one in the data set's section")
+            found = f"expected one process to train an adversarial method, found {run.world.processes}"
+            raise MethodError(f"{found}; set compute.processes to 1")
+        names = [a.name for role in self.needs for a in context.needed(role)]
         generator = torch_generator(rng)
         data = data.subset(run.trained_rows(len(data)))  # to the audit, held-out records are of unseen people
         features = torch.from_numpy(data.features).to(context.device)
-        names = [a.name for role in self.needs for a in with_role(context.attributes, role)]
         labels = {name: torch.from_numpy(data.labels[name]).to(context.device) for name in names}
         players = self._players(data.feature_shape, context.attributes, config, generator)
+        game = Game(players=players, features=features, labels=labels, random=generator)
         objective = self.objective(data, context, config)  # before anything learns: it may reject the records
         players.learn_space(torch.from_numpy(data.features))
         players.to(context.device).train()
         if run.checkpoints.load() is None:  # otherwise the checkpoint already contains the pretrained weights
-            self._pretrain(players, features, labels, config=config, training=training, generator=generator)
+            self._pretrain(game, config, training)
         if self.useful_stay:
             players.useful.eval().requires_grad_(requires_grad=False)
-        game = self._game(objective, players, features, labels, config=config, generator=generator)
-        minimise(game, players.state_dict(keep_vars=True), len(data), training, generator=generator, run=run)
-        return _fitted(players)
+        play, learnt = self._play(game, objective, config), players.state_dict(keep_vars=True)
+        minimise(play, learnt, len(data), training, generator=generator, run=run)
+        return FittedGenerator.of(players)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: ConfigT) -> FittedGenerator:
-        any_weights = torch.Generator().manual_seed(0)  # they are overwritten at once
-        players = self._players(context.pool.feature_shape, context.attributes, config, any_weights)
+        overwritten = torch.Generator().manual_seed(0)
+        players = self._players(context.pool.feature_shape, context.attributes, config, overwritten)
         players.generator.load_state_dict(below("generator", state))
         for k, members in enumerate(players.private):
             members.load_state_dict(below(f"private.{k}", state))
-        return _fitted(players.to(context.device))
+        return FittedGenerator.of(players.to(context.device))
 
     def _players(self, shape: Shape, attributes: tuple[Attribute, ...], config: ConfigT, generator: torch.Generator) -> Players:
         known = {role: with_role(attributes, role) if role in self.needs else () for role in ("private", "useful")}
@@ -119,51 +116,30 @@ class AdversarialMethod(Generic[ConfigT]):
 
         return drawn_from(generator, build)
 
-    def _pretrain(
-        self,
-        players: Players,
-        features: Tensor,
-        labels: Mapping[str, Tensor],
-        *,
-        config: ConfigT,
-        training: TrainConfig,
-        generator: torch.Generator,
-    ) -> None:
+    def _pretrain(self, game: Game, config: ConfigT, training: TrainConfig) -> None:
         """Trains classifiers and allies on originals, and the generator to reconstruct originals."""
+        players, generator = game.players, game.players.generator
 
         def reading(rows: Tensor, epoch: int) -> dict[str, Tensor]:
-            records, own = features[rows], {name: values[rows] for name, values in labels.items()}
-            move = Move(players=players, original=records, released=records, labels=own, random=generator, epoch=epoch)
-            losses = move.private_losses() | move.useful_losses() | self.pretraining_loss(players, records, config)
+            move = game.move(rows, epoch, game.features[rows])
+            losses = move.private_losses() | move.useful_losses() | self.pretraining_loss(players, move.original, config)
             return {"total": total(losses)}
 
         def repeating(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (every epoch is alike)
-            noise = _noise(players.generator, len(rows), generator, features.device)
-            space, records = players.generator.space, features[rows]
-            difference = space.standard(players.generator(records, noise)) - space.standard(records)
-            return {"total": difference.square().mean()}
+            made, records = generator.make(game.features[rows], game.random), game.features[rows]
+            return {"total": (generator.space.standard(made) - generator.space.standard(records)).square().mean()}
 
-        readers = {f"{k}.{name}": value for k, part in enumerate((players.private, players.useful, players.ally))
-                   for name, value in part.state_dict(keep_vars=True).items()}  # fmt: skip
-        maker = players.generator.state_dict(keep_vars=True)
+        parts = enumerate((players.private, players.useful, players.ally))
+        readers = {f"{k}.{name}": value for k, part in parts for name, value in part.state_dict(keep_vars=True).items()}
         for loss, learnt, epochs in (
             (reading, readers, config.classifier_epochs(training.epochs)),
-            (repeating, maker, config.identity_epochs if players.generator.can_repeat else 0),
+            (repeating, generator.state_dict(keep_vars=True), config.identity_epochs if generator.can_repeat else 0),
         ):
             if epochs:
                 pace = OptimiserConfig(epochs, training.batch_size, training.learning_rate, training.weight_decay)
-                minimise(loss, learnt, len(features), pace, generator=generator, run=TrainingContext())
+                minimise(loss, learnt, len(game.features), pace, generator=game.random, run=TrainingContext())
 
-    def _game(
-        self,
-        objective: GeneratorLoss,
-        players: Players,
-        features: Tensor,
-        labels: Mapping[str, Tensor],
-        *,
-        config: ConfigT,
-        generator: torch.Generator,
-    ) -> BatchLoss:
+    def _play(self, game: Game, objective: GeneratorLoss, config: ConfigT) -> BatchLoss:
         """The loss of a batch, for all players at once."""
         last_epoch, step, generator_terms = -1, 0, dict[str, Tensor]()  # terms of the generator's last step
 
@@ -172,30 +148,18 @@ class AdversarialMethod(Generic[ConfigT]):
             # The generator moves in the first step of an epoch, so that a resumed training takes the same steps.
             last_epoch, step = epoch, step + 1 if epoch == last_epoch else 0
             generator_moves = step % config.adversary_steps == 0
-            records, noise = features[rows], _noise(players.generator, len(rows), generator, features.device)
             with torch.set_grad_enabled(generator_moves):
-                released = players.generator(records, noise)
-            own = {name: values[rows] for name, values in labels.items()}
-            move = functools.partial(Move, players=players, original=records, labels=own, random=generator, epoch=epoch)
-            seen = move(released=released.detach())
+                released = game.players.generator.make(game.features[rows], game.random)
+            seen = game.move(rows, epoch, released.detach())
             reading = {f"adversary_{name}": loss for name, loss in seen.private_losses().items()}
             reading |= {f"useful_{name}": loss for name, loss in seen.useful_losses().items()}
             reading |= self.opponents_loss(seen, config)
             learning = [loss for loss in reading.values() if loss.requires_grad]
             if generator_moves:
-                with players.against_the_generator():
-                    terms = objective(move(released=released))
+                with game.players.against_the_generator():
+                    terms = objective(game.move(rows, epoch, released))
                 learning += terms.values()
                 generator_terms = {f"generator_{name}": term.detach() for name, term in terms.items()}
             return {"total": torch.stack(learning).sum(), **generator_terms, **reading}
 
         return batch_loss
-
-
-def _noise(network: Generator, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    return torch.randn(rows, *network.noise_shape, generator=generator).to(device)
-
-
-def _fitted(players: Players) -> FittedGenerator:
-    """Adversaries run on the CPU, where an audit's records are."""
-    return FittedGenerator(players.generator.eval(), {name: net.cpu().eval() for name, net in players.adversaries().items()})

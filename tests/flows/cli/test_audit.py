@@ -16,10 +16,14 @@ import pytest
 from flows.cli.audit import ADVICE, judged_checks, next_steps
 from flows.cli.main import main
 from pass_core.auditing import analyses
+from pass_core.auditing.findings import Check
+from pass_core.auditing.thresholds import Limit
 from pass_core.errors import ConfigError
 from pass_core.randomness import stream
 from pass_core.storage.audits import read_audit
 from tasks.config import load_config, parse_overrides
+from tasks.running.layout import Layout
+from tasks.running.step_io import RunKey
 from tests.conftest import PROJECT, TINY, write_params
 
 AUDIT = TINY["audit"] | {"attacks": {"logistic_regression": {"iterations": 50}}}
@@ -42,7 +46,7 @@ class Twins:
 
 def checks(twins, thresholds):
     sentence = "half of the records are twins"
-    yield Check.of("twins_at_most", Limit(0.1, "No twins."), "twins", found=twins.share, passed=False, sentence=sentence)
+    yield Check.fact("twins_at_most", Limit(0.1, "No twins."), "twins", value=twins.share, passed=False, sentence=sentence)
 
 
 ANALYSIS = Analysis(
@@ -104,7 +108,7 @@ def audited(folder: Path) -> Path:
     """The same folder, with both audits in it."""
     private = _run(folder, "audit", "pair", *PAIR, "--protected", "private.parquet", "--out", "private")
     assert private.returncode == 0, private.stderr + private.stdout
-    assert "original/private: PASS, mNAG" in private.stdout
+    assert "original/private: PASS, privacy below the limit, utility kept, mNAG" in private.stdout
     leaking = _run(folder, "audit", "pair", *PAIR, "--protected", "open.parquet", "--out", "open")
     assert leaking.returncode == 3, leaking.stderr
     assert "original/open: FAIL" in leaking.stdout
@@ -150,8 +154,12 @@ def test_fail_on_takes_the_checks_of_an_added_analysis(folder: Path, tmp_path: P
 
 def test_failed_checks_lead_to_settings_that_help() -> None:
     def steps(method: str, *failed: str) -> str:
-        checks = [{"name": name, "passed": name not in failed} for name in [*ADVICE, "feature_drift_at_most"]]
-        return "\n".join(next_steps({"dataset": "calls", "method": method, "checks": checks}))
+        limit = Limit(0.1, "a test's")
+        checks = [
+            Check.fact(name, limit, name, value=0.0, passed=name not in failed, sentence=name)
+            for name in [*ADVICE, "feature_drift_at_most"]
+        ]
+        return "\n".join(next_steps("calls", method, checks))
 
     assert steps("pass_substitution") == ""
     trained = steps("pass_substitution", "private_nag_at_most", "reidentified_at_most")
@@ -209,7 +217,7 @@ def test_mixed_and_missing_options_are_one_line_with_code_2(folder: Path, argume
 
 
 def test_records_without_labels_through_the_command(tiny_root: Path, tmp_path: Path) -> None:
-    """The tiny project's own audit fails, and so does what relies on it, unless CI looks at drift alone."""
+    """The tiny project's own audit is no pass, and so is what relies on it, unless CI looks at drift alone."""
     write_params(tmp_path)
     shutil.copytree(tiny_root, tmp_path / "root")
     new = "root/features/synthetic_motion"
@@ -217,7 +225,9 @@ def test_records_without_labels_through_the_command(tiny_root: Path, tmp_path: P
     done = _run(tmp_path, *arguments)
     assert done.returncode == 3, done.stderr
     assert "Private attributes were not attacked on these records" in done.stdout
-    assert "has the verdict fail" in done.stdout
+    verdict = read_audit(Layout(tiny_root).artefact("audit", RunKey("synthetic_motion", "pass_substitution"))).verdict
+    assert verdict != "pass"
+    assert f"has the verdict {verdict}" in done.stdout
     assert read_audit(tmp_path / "gate" / "audit.json").basis == "unlabelled"
     assert "not attacked" in (tmp_path / "gate" / "report.html").read_text()
     assert _run(tmp_path, *arguments, "--fail-on", "feature_drift_at_most,exposure_drift_at_most").returncode == 0

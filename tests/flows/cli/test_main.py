@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.cli.options import StepName
+from tasks.production.options import ProtectOptions
 from tasks.registry import STEPS
 from tasks.storage.files import digest
 from tests.conftest import PROJECT, write_params
@@ -258,3 +259,11 @@ def test_run_leaves_no_server_behind_however_it_ends(end: signal.Signals, tmp_pa
         process.wait()
         if process.stderr:
             process.stderr.close()
+
+
+def test_protect_takes_the_draw_key_from_a_secret_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[ProtectOptions] = []
+    monkeypatch.setattr("tasks.preflight.check_protect", lambda options: given.append(options) or ["stop here"])
+    done = CliRunner().invoke(app, ["lake", "protect", "lake", "out", "--dataset", "calls", "--key-block", "draw-key"])
+    assert done.exit_code == 2
+    assert [(options.key_block, options.key_file) for options in given] == [("draw-key", None)]

@@ -1,6 +1,7 @@
 """`Protector` as researchers use it: any container, scikit-learn's conventions, keyed draws, files."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ from sklearn.preprocessing import StandardScaler
 
 import pass_core.methods
 from pass_core import Protector, discovery
+from pass_core.channel.draws import experiment_key
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
+from pass_core.storage.files import digest
 from pass_core.training.epochs import Epoch
+from tasks.release.draw import KeyedRelease
+from tasks.release.protector import read_protector
+from tasks.running.layout import Layout
+from tasks.running.step_io import RunKey
+from tasks.storage.parquet import read_folder
 from tests.pass_core.api.data import FAST, SIZE, make
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
@@ -221,3 +229,38 @@ def test_progress_is_printed_and_passed_on(capsys: pytest.CaptureFixture[str]) -
     unfitted(method="pass", verbose=True, on_epoch=seen.append).fit(made.X, made.labels)
     assert [epoch.number for epoch in seen] == [1, 2, 3, 4]
     assert capsys.readouterr().out.startswith("epoch 1 of 4: total ")
+
+
+def test_pipelines_model_draws_the_same_donors_here(tiny_root: Path, tmp_path: Path) -> None:
+    run, key = RunKey("synthetic_motion", "pass_substitution"), experiment_key(7)
+    place = Layout(tiny_root)
+    features = read_folder(place.artefact("features", run))
+    x = np.array(features.column("features").to_pylist(), dtype=np.float32)
+    protector = Protector.load(place.artefact("model", run))
+    x, ids = x.reshape(len(x), *protector.donors_.shape[1:]), features.column("record_id").to_pylist()
+    released, donors = protector.transform(x, ids=ids, key=key, return_donors=True)
+    keyed = KeyedRelease(run=run, model=digest(place.artefact("model", run)), forbid="none", key=key)
+    attributes = protector.attributes()
+    trained = read_protector(place.artefact("model", run), place.artefact("pool", run), attributes, torch.device("cpu"))
+    channel = trained.fitted.channel
+    assert channel is not None
+    assert (donors == keyed.donors(channel, x, ids)).all()
+    assert (released == protector.donors_[donors]).all()
+    shutil.copytree(place.artefact("pool", run), tmp_path / "pool")
+    (tmp_path / "pool" / "table.json").write_text("{}")
+    with pytest.raises(ChecksumMismatch, match="expected the donors that"):
+        Protector.load(place.artefact("model", run), pool=tmp_path / "pool")
+
+
+def test_what_recipients_know_reaches_the_method_and_is_saved(tmp_path: Path) -> None:
+    """By default recipients know everything that is not private; the audit then judges the same recipient."""
+    made = make(400)
+    cells = {}
+    for knows in (None, ("digit",), ()):
+        protector = unfitted(knows=knows).fit(made.X, made.labels, persons=made.persons, ids=made.ids)
+        cells[knows] = len(protector.fitted_.channel.cells)
+    assert cells[None] == cells[("digit",)] > cells[()] == 2
+    protector.save(tmp_path / "model")
+    assert tuple(Protector.load(tmp_path / "model").knows) == ()
+    with pytest.raises(ConfigError, match=r"attacker\.knows: expected attributes of the data set"):
+        unfitted(knows=("height",)).fit(made.X, made.labels)

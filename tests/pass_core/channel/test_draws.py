@@ -112,7 +112,7 @@ def test_the_donor_is_the_first_whose_threshold_is_above_the_word(
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
 def test_unusable_row_is_refused(row: list[float]) -> None:
-    with pytest.raises(ConfigError, match="empty or not finite"):
+    with pytest.raises(ConfigError, match="expected rows of finite numbers"):
         inverse_cdf(np.array([row]), np.array([1], dtype=np.uint64))
 
 

@@ -262,7 +262,7 @@ def _few(consented: int) -> dict[str, Column]:
         (
             100,
             {"donors": 9},
-            r"the pool of 9 donors has none for \d+ class\(es\) of useful attribute 'digit': raise pool\.donors or",
+            r"found none for \d+ class\(es\) of useful attribute 'digit': raise pool\.donors or",
         ),
         (100, {"donors": 9, "stratify": ("digit",)}, r"none for 1 class\(es\) of useful attribute 'digit'"),
         (100, {"donors": 10, "target": {"digit": {"3": 1.0}}}, "none for 9 class.es. .*give every class a share in pool.target"),

@@ -9,7 +9,7 @@ from pass_core.data import Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import adv, bdq, gap, identity, mass, msda, ppdar, spact
 from pass_core.methods.adversarial.players import FittedGenerator, GameConfig
-from pass_core.methods.base import Adversarial, Method, ReleaseContext
+from pass_core.methods.base import Adversarial, Method, RecordMaker, ReleaseContext
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
@@ -69,7 +69,7 @@ def test_adversary_and_attacker_read_originals() -> None:
         train, context=setting_of(train), config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext()
     )
     assert _own_advantage(careless, test) > 0.8
-    assert attacker_advantage(identity.FittedIdentity(), train, test, S) > 0.8
+    assert attacker_advantage(RecordMaker(identity.unchanged, {}), train, test, S) > 0.8
 
 
 def test_spact_uses_no_private_label_and_hides_little() -> None:

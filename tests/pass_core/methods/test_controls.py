@@ -12,8 +12,8 @@ from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, Records
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods import random_donor, randomised_response, same_class_donor
-from pass_core.methods.base import FittedChannel, Method, ReleaseContext
-from pass_core.methods.identity import FittedIdentity
+from pass_core.methods.base import FittedChannel, Method, RecordMaker, ReleaseContext
+from pass_core.methods.identity import unchanged
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.loop import TrainConfig
@@ -60,7 +60,7 @@ def test_same_class_donor_keeps_the_useful_class_and_hides_the_private() -> None
 def test_attacker_reads_both_classes_of_originals() -> None:
     """The control of the two tests above."""
     for attribute in (S, U):
-        assert attacker_advantage(FittedIdentity(), TRAIN, TEST, attribute) > 0.85
+        assert attacker_advantage(RecordMaker(unchanged, {}), TRAIN, TEST, attribute) > 0.85
 
 
 def test_donors_of_the_seen_class_are_equally_likely() -> None:

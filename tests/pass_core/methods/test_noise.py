@@ -122,7 +122,7 @@ class Passing(Autoencoder):
 def test_dp_image_noise_is_on_the_clipped_short_vector() -> None:
     network = drawn_from(torch.Generator().manual_seed(0), lambda: Passing((8,), 8))
     low, high = torch.full((8,), -1.0), torch.linspace(0.0, 3.0, 8)
-    fitted = dp_image.FittedDpImage(network, low, high, epsilon=2.0)
+    fitted = dp_image.fitted_autoencoder(network, low, high, epsilon=2.0)
     x = 5 * stream(1, "x").normal(size=(2000, 8)).astype(np.float32)
     noise = fitted.transform(x, stream(2, "noise")) - np.clip(x, low.numpy(), high.numpy())
     assert stats.kstest((noise / ((high - low) / 2.0).numpy()).ravel(), stats.laplace.cdf).pvalue > 0.01

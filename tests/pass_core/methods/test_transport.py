@@ -11,7 +11,7 @@ from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
-from pass_core.methods.transport.solver import TransportConfig
+from pass_core.methods.transport.channel import TransportConfig
 from pass_core.methods.transport_substitution import METHOD
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
@@ -169,7 +169,7 @@ def test_potentials_are_solved_for_the_rule_of_the_release(solved_with_the_rule:
 def test_a_rule_that_leaves_no_donor_is_refused() -> None:
     train = _data(50, 1)
     setting = dataclasses.replace(_setting(train, 5), exclusion=Exclusion(np.zeros(50, np.int64), np.zeros(5, np.int64)))
-    with pytest.raises(MethodError, match="without any donor"):
+    with pytest.raises(MethodError, match="expected a donor for every record"):
         METHOD.fit(
             train,
             context=setting,
@@ -192,5 +192,5 @@ def test_settings_and_roles_are_checked() -> None:
         TransportConfig(rounds=0)
     data = _data(100, 1)
     setting = ReleaseContext(ATTRIBUTES[1:], _setting(data, 20).pool, torch.device("cpu"))
-    with pytest.raises(MethodError, match="at least one private and one useful"):
+    with pytest.raises(MethodError, match=r"at least one (private|useful) attribute"):
         METHOD.fit(data, context=setting, config=TransportConfig(), training=TRAINING, rng=stream(1, "f"), run=TrainingContext())

@@ -1,5 +1,6 @@
-"""Intervals against simulation: those of 95 % cover the truth in 93 % of 2,000 repetitions, and only if they know the blocks."""
+"""Intervals against simulation: those of 95 % cover the truth in 93 % of 1,000 repetitions, and only if they know the blocks."""
 
+import itertools
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,8 +12,9 @@ from pass_core.data import DoubleArray, IntArray
 from pass_core.randomness import stream
 from pass_core.statistics.intervals import Blocks, Estimate, wilson
 from pass_core.statistics.nag import Scoring, mean_nag_estimate
+from pass_core.statistics.score_test import Dealing, score_test
 
-REPETITIONS = 2000
+REPETITIONS = 1000
 COVERED = 0.93
 
 
@@ -58,7 +60,7 @@ def _below(luck: DoubleArray, shares: DoubleArray) -> DoubleArray:
 
 def _scoring(design: Design, labels: IntArray, control: DoubleArray, aware: bool) -> Scoring:
     blocks = design.indices if aware else np.arange(len(labels))
-    return Scoring(labels, Blocks.of(blocks, labels), 0, control)
+    return Scoring(labels, Blocks.of(blocks, labels), (labels == 0).astype(np.float64), control)
 
 
 HIT_SHARES = np.array([0.8, 0.5, 0.6])  # of an attack, per class
@@ -115,27 +117,27 @@ def _scores(labels: IntArray, luck: DoubleArray, rng: np.random.Generator, n_cla
 
 @cache
 def _true_score_figures(n_classes: int) -> tuple[float, DoubleArray]:
-    """AUC and the mean of ln P(class) of every class, from so many records that their own error does not matter."""
+    """AUC and the mean of ln P(class) by true class (row), from so many records that their own error does not matter."""
     labels = np.arange(300_000) % n_classes
     rng = stream(0, "truth", str(n_classes))
     told = special.log_softmax(_scores(labels, rng.normal(size=len(labels)), rng, n_classes), axis=1)
-    right = told[np.arange(len(labels)), labels]
-    area = Scoring(labels, Blocks.of(np.arange(len(labels)), labels), 0, np.ones(len(labels))).auc(np.exp(told)).value
-    return area, np.array([right[labels == k].mean() for k in range(n_classes)])
+    whole = np.ones(len(labels))
+    area = Scoring(labels, Blocks.of(np.arange(len(labels)), labels), whole, whole).auc(np.exp(told)).value
+    return area, np.array([told[labels == k].mean(axis=0) for k in range(n_classes)])
 
 
 def _score_figures(design: Design, truth: tuple[float, DoubleArray], rng: np.random.Generator, aware: bool):
     labels = design.labels(rng)
     probabilities = special.softmax(_scores(labels, design.luck(rng), rng, design.n_classes), axis=1)
     scoring = _scoring(design, labels, np.ones(len(labels)), aware)
-    prior = np.full(design.n_classes, 1 / design.n_classes)
-    return {
-        "AUC": (scoring.auc(probabilities), truth[0]),
-        "log-loss gain": (
-            scoring.log_loss_gain(probabilities, prior),
-            float(_mix(design) @ truth[1]) + np.log(design.n_classes),
-        ),
-    }
+    mix, (area, means) = _mix(design), truth
+    figures = {"AUC": (scoring.auc(probabilities), area)}
+    if design.by_block:  # else classes are permuted within blocks, and chance is another one in each
+        dealing = Dealing.of(labels, design.indices if aware else np.arange(len(labels)), np.zeros_like(labels))
+        gained = score_test(np.log(probabilities), labels, dealing, rng)
+        interval = Estimate(gained.gain, gained.end(0.025), gained.end(0.975))
+        figures["gain above chance"] = (interval, float(mix @ np.diag(means) - mix @ means @ mix))
+    return figures
 
 
 def _coverage(design: Design, aware: bool = True, repetitions: int = REPETITIONS) -> dict[str, float]:
@@ -153,7 +155,8 @@ def _coverage(design: Design, aware: bool = True, repetitions: int = REPETITIONS
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.name)
 def test_intervals_cover_the_truth(design: Design) -> None:
     coverage = _coverage(design)
-    assert set(coverage) == {"accuracy", "NAG", "NAG near 1", "NAG at 0", "balanced accuracy", "mNAG", "AUC", "log-loss gain"}
+    figures = {"accuracy", "NAG", "NAG near 1", "NAG at 0", "balanced accuracy", "mNAG", "AUC"}
+    assert set(coverage) == figures | ({"gain above chance"} if design.by_block else set())
     assert {name: share for name, share in coverage.items() if share < COVERED} == {}
 
 
@@ -167,28 +170,65 @@ def test_intervals_that_ignore_blocks_do_not(design: Design) -> None:
 def test_a_proportion_of_independent_records_is_wilsons() -> None:
     hits = (np.arange(200) < 30).astype(np.float64)
     labels = np.zeros(200, dtype=np.int64)
-    found = Scoring(labels, Blocks.of(np.arange(200), labels), 0, np.ones(200)).accuracy(hits)
+    found = Scoring(labels, Blocks.of(np.arange(200), labels), np.zeros(200), np.ones(200)).accuracy(hits)
     assert found.value == 0.15
     # Student's quantile of 199 degrees and a variance with 199 in its denominator are little wider.
     assert (found.low, found.high) == pytest.approx(wilson(0.15, 200), rel=0.02)
 
 
-def test_no_spread_seen_is_not_certainty() -> None:
-    labels, blocks = np.arange(40) % 2, np.arange(40) // 4
-    always_right = Scoring(labels, Blocks.of(blocks, labels), 0, np.ones(40)).accuracy(np.ones(40))
-    assert always_right.high == 1
-    assert always_right.low == pytest.approx(wilson(1.0, 10)[0], abs=0.1)  # ten blocks, not forty records
-    assert always_right.low < wilson(1.0, 40)[0] - 0.1
+def _share(misses: int, persons: int, each: int) -> Estimate:
+    """Accuracy of that many misses, of different persons as long as there are some."""
+    hits = np.ones(persons * each)
+    hits[np.arange(misses) % persons * each + np.arange(misses) // persons] = 0
+    labels, people = np.zeros(len(hits), dtype=np.int64), np.arange(len(hits)) // each
+    return Scoring(labels, Blocks.of(people, labels), hits, hits).accuracy(hits)
+
+
+@pytest.mark.parametrize(("persons", "each"), [(20, 50), (40, 25), (10, 4), (300, 1), (24, 140)])
+def test_intervals_are_continuous_at_the_ends(persons: int, each: int) -> None:
+    """No miss never gives a wider interval than some misses, and one miss more or less changes little."""
+    lows = [_share(misses, persons, each).low for misses in range(min(12, persons))]
+    assert all(after <= before + 0.003 for before, after in itertools.pairwise(lows))
+    assert lows[0] - lows[1] < 0.05
+    mirrored = Estimate(0.0, 0.0, 1 - lows[0])
+    labels = np.zeros(persons * each, dtype=np.int64)
+    blocks = Blocks.of(np.arange(len(labels)) // each, labels)
+    never = blocks.proportion(0.0, blocks.spread(np.zeros(len(labels))))
+    assert (never.value, never.low, never.high) == pytest.approx((mirrored.value, mirrored.low, mirrored.high))
+
+
+@pytest.mark.parametrize("persons", [20, 40])
+def test_perfect_release_keeps_its_utility(persons: int) -> None:
+    assert _share(0, persons, 20).low > 0.9
+    assert _share(0, persons, 1).low < 0.93  # so few records are not certain
+
+
+@pytest.mark.parametrize("share", [0.0, 0.004, 0.02, 0.98, 1.0])
+@pytest.mark.parametrize("correlation", [0.0, 0.1, 0.25])
+def test_intervals_cover_shares_near_the_ends(share: float, correlation: float) -> None:
+    rng, persons, each = stream(4, "ends", str(share), str(correlation)), 40, 25
+    labels = np.zeros(persons * each, dtype=np.int64)
+    blocks, covered = Blocks.of(np.arange(len(labels)) // each, labels), 0
+    for _ in range(400):
+        own = np.full(persons, share)
+        if 0 < share < 1 and correlation:
+            strength = 1 / correlation - 1
+            own = rng.beta(share * strength, (1 - share) * strength, persons)
+        hits = (rng.random(len(labels)) < np.repeat(own, each)).astype(np.float64)
+        found = blocks.proportion(float(hits.mean()), blocks.spread(blocks.centred(hits, labels)))
+        covered += found.low <= share <= found.high
+    assert covered / 400 >= 0.93
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.name)
 def test_p_values_of_nothing_are_even(design: Design) -> None:
-    """Gains whose mean is 0: p below 5 % in about 5 % of the cases."""
+    """Scores that have nothing to do with the classes: p below 5 % in about 5 % of the cases."""
     rng = stream(3, "p", design.name)
     found = []
-    for _ in range(1000):
-        labels, gains = design.labels(rng), design.luck(rng)
-        blocks = Blocks.of(design.indices, labels)
-        found.append(blocks.p_value(float(gains.mean()), blocks.spread(blocks.centred(gains, labels))))
-    assert np.mean(np.array(found) < 0.05) < 0.07
-    assert np.mean(np.array(found) < 0.5) == pytest.approx(0.5, abs=0.06)
+    for _ in range(400):
+        labels = design.labels(rng)
+        scores = np.stack([design.luck(rng) for _ in range(design.n_classes)], axis=1)
+        dealing = Dealing.of(labels, design.indices, np.zeros_like(labels))
+        found.append(score_test(scores, labels, dealing, rng).p_value)
+    assert np.mean(np.array(found) < 0.05) < 0.08
+    assert np.mean(np.array(found) < 0.5) == pytest.approx(0.5, abs=0.08)

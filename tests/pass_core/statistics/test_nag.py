@@ -8,11 +8,22 @@ from pass_core.data import DoubleArray, IntArray
 from pass_core.errors import AuditError
 from pass_core.randomness import stream
 from pass_core.statistics.intervals import Blocks
-from pass_core.statistics.nag import Scoring, class_shares, hits_of, majority_class, mean_nag, mean_nag_estimate, nag
+from pass_core.statistics.nag import (
+    Scoring,
+    class_shares,
+    guessed_hits,
+    hits_of,
+    majority_class,
+    mean_nag,
+    mean_nag_estimate,
+    nag,
+)
+from pass_core.statistics.score_test import Dealing, hedged, score_test
 
 
-def _scoring(labels: IntArray, control: DoubleArray | None = None, guess: int = 0) -> Scoring:
-    return Scoring(labels, Blocks.of(np.arange(len(labels)), labels), guess, np.ones(len(labels)) if control is None else control)
+def _scoring(labels: IntArray, control: DoubleArray | None = None) -> Scoring:
+    blocks = Blocks.of(np.arange(len(labels)), labels)
+    return Scoring(labels, blocks, guessed_hits(labels), np.ones(len(labels)) if control is None else control)
 
 
 def test_nag_of_the_papers_figures() -> None:
@@ -38,11 +49,14 @@ def test_mean_nag_with_its_interval() -> None:
     assert told.low < told.value < told.high
 
 
-def test_guessing_is_by_the_training_sets_majority() -> None:
+def test_guessing_is_the_best_constant_on_the_records_scored() -> None:
+    """Whatever the training records' majority: a constant never beats it. A guess by the useful class may be better."""
     assert majority_class(np.array([0, 0, 0, 1])) == 0
     assert class_shares(np.array([0, 0, 0, 2]), 3) == pytest.approx([0.75, 0, 0.25])
     labels = np.array([1, 1, 0, 1])
-    assert _scoring(labels, guess=0).majority == 0.25
+    assert _scoring(labels).guess == 0.75
+    assert guessed_hits(labels, np.array([1, 1, 0, 1])).mean() == 1
+    assert guessed_hits(labels, np.array([0, 0, 0, 0])).mean() == 0.75
     assert hits_of(np.array([[0.4, 0.6], [0.9, 0.1]]), np.array([1, 1])).tolist() == [1.0, 0.0]
 
 
@@ -79,17 +93,16 @@ def test_rare_class_is_seen_by_balance_and_auc_when_accuracy_is_blind() -> None:
     scoring = _scoring(labels)
     assert scoring.nag(hits_of(told, labels)).value == 0
     assert scoring.auc(told).low > 0.95
-    gain = scoring.log_loss_gain(told, class_shares(labels, 2))
-    assert gain.low > 0
-    assert scoring.gain_p_value(told, class_shares(labels, 2)) < 1e-6
+    every = Dealing.of(labels, np.arange(500), np.zeros_like(labels))
+    found = score_test(hedged(told, class_shares(labels, 2)), labels, every, stream(2, "chance"))
+    assert found.end(0.001) > 0
+    assert found.p_value < 1e-6
 
 
 def test_gain_of_the_class_shares_is_nothing() -> None:
     labels = np.arange(60) % 3
-    prior = np.array([0.5, 0.25, 0.25])
-    told = np.tile(prior, (60, 1))
-    gain = _scoring(labels).log_loss_gain(told, prior)
-    assert (gain.value, gain.low, gain.high) == (0, 0, 0)
-    assert _scoring(labels).gain_p_value(told, prior) == 1
-    certain_and_wrong = np.eye(3)[(labels + 1) % 3]
-    assert _scoring(labels).log_loss_gain(certain_and_wrong, prior).value == pytest.approx(np.log(1e-6 / np.cbrt(1 / 32)))
+    prior, every = np.array([0.5, 0.25, 0.25]), Dealing.of(labels, np.arange(60), np.zeros_like(labels))
+    found = score_test(hedged(np.tile(prior, (60, 1)), prior), labels, every, stream(2, "nothing"))
+    assert (found.gain, found.p_value) == (0, 1)
+    certain_and_wrong = hedged(np.eye(3)[(labels + 1) % 3], prior)
+    assert certain_and_wrong[np.arange(60), labels] == pytest.approx(np.log(0.5))  # hedged: never worse than that

@@ -21,7 +21,7 @@ from pass_core.methods.base import FittedChannel, Method, ReleaseContext
 from pass_core.methods.gap import GapConfig
 from pass_core.methods.mass import MassConfig
 from pass_core.methods.pass_substitution import PassConfig
-from pass_core.methods.transport.solver import TransportConfig
+from pass_core.methods.transport.channel import TransportConfig
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
 from pass_core.training.epochs import Epoch
@@ -149,7 +149,7 @@ def test_held_out_records_are_not_trained_on() -> None:
 def test_figures_are_those_of_the_released_channel() -> None:
     data, setting = _split()
     config = PassConfig(embedding_size=8)
-    fitted, told = _fit_pass(data, setting, TrainConfig(25, 32, 0.005), TrainingContext(held_out=HELD_OUT), config)
+    fitted, told = _fit_pass(data, setting, TrainConfig(100, 32, 0.002), TrainingContext(held_out=HELD_OUT), config)
     held = data.subset(HELD_OUT)
     law = channel_law(fitted.channel, held.features, held.labels, ATTRIBUTES, rng=stream(1, "law"))
     terms = told[-1].terms
@@ -211,7 +211,7 @@ def test_impatient_training_keeps_the_best_epoch_also_when_it_goes_on() -> None:
 def test_settings_of_validation_are_checked() -> None:
     with pytest.raises(ConfigError, match="validation_share: expected between 0 and"):
         TrainConfig(1, 2, validation_share=0.9)
-    with pytest.raises(ConfigError, match="patience: needs held-out records"):
+    with pytest.raises(ConfigError, match="patience: expected held-out records"):
         TrainConfig(1, 2, validation_share=0, patience=2)
     with pytest.raises(ConfigError, match="patience: expected at least 1"):
         TrainConfig(1, 2, patience=0)

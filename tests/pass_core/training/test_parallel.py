@@ -16,7 +16,7 @@ from pass_core.methods import pass_substitution, transport_substitution
 from pass_core.methods._pass_objective import Objective
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.pass_substitution import PassConfig
-from pass_core.methods.transport.solver import TransportConfig
+from pass_core.methods.transport.channel import TransportConfig
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext, ignore_epoch
 from pass_core.training.epochs import Epoch, OnEpoch
@@ -66,7 +66,8 @@ def test_two_processes_learn_what_one_learns(name: str, shape: tuple[int, ...], 
     for k in expected:
         # Batch norm takes away what a bias before it adds: its gradient is rounding noise, which AdamW makes steps of.
         loose = k.endswith("running_mean") or _is_before_batch_norm(k, expected)
-        assert torch.allclose(ours[k], expected[k], rtol=1e-3, atol=0.02 if loose else 2e-4), k
+        atol = 0.02 if loose else 2e-3 if k == "potentials" else 2e-4  # they follow from all the rest, at a small ε
+        assert torch.allclose(ours[k], expected[k], rtol=1e-3, atol=atol), k
     for epoch, reference in zip(told, alone, strict=True):
         assert epoch.terms == pytest.approx(reference.terms, rel=1e-3, abs=5e-3)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from pass_core.auditing.recipient import Recipient
 from pass_core.errors import ChecksumMismatch, DataError
 from tasks.audits.release import release_subject
 from tasks.config import Config
@@ -89,6 +90,7 @@ def test_audit_reads_which_records_were_trained_on(tiny_config: Config, copied: 
         read_protector(model, pool, attributes, torch.device("cpu")),
         fresh_draws=1,
         forbid="self",
+        recipient=Recipient(),
         io=io,
     )
     assert subject.learnt_from is not None

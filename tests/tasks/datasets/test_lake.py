@@ -193,7 +193,7 @@ def test_missing_values_and_floats_are_no_classes(tmp_path: Path) -> None:
 
 
 def test_csv_names_and_classes_are_text(tmp_path: Path) -> None:
-    """Read as numbers, 007 and 7 would be one record, and a word in the second file would stand in an error."""
+    """Read as numbers, 007 and 7 would be one record, and an error would quote a word of the second file."""
     rows = "\n".join(f"{call},c{k},{gender},{topic},1.5" for k, (call, gender, topic) in enumerate(
         [("007", "f", "01"), ("7", "m", "1"), ("8", "f", "1"), ("9", "m", "01")] * 1))  # fmt: skip
     (tmp_path / "a.csv").write_text(f"call,customer,gender,topic,x\n{rows}\n")

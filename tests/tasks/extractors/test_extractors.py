@@ -200,7 +200,8 @@ def test_facenet_equals_the_bare_network(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     weights = random_facenet(tmp_path)
-    loaded = facenet.EXTRACTOR.load(facenet.FaceNetConfig(weights=str(weights), digest=file_digest(weights)), CPU)
+    config = facenet.FaceNetConfig(weights=str(weights), digest=file_digest(weights), layer="embedding", components=0)
+    loaded = facenet.EXTRACTOR.load(config, CPU)
     network = InceptionResnetV1(classify=False).eval()
     network.load_state_dict(load_file(weights))
     pixels = decode_image(picture())[29:189, 9:169]
@@ -220,7 +221,9 @@ def test_facenet_weights_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match="expected file is missing"):
         load(weights=str(path), digest="0" * 64)
     path.write_bytes(b"a pickle that would run code")
-    with pytest.raises(ConfigError, match=f"digest: is missing; if you trust .* it is {file_digest(path)}"):
+    with pytest.raises(
+        ConfigError, match=f"digest: expected the SHA-256 of .*, found none; if you trust it, set {file_digest(path)}"
+    ):
         load(weights=str(path))
     with pytest.raises(ChecksumMismatch, match="expected SHA-256 0000"):
         load(weights=str(path), digest="0" * 64)
@@ -249,7 +252,8 @@ def test_real_facenet_tells_people_apart() -> None:
         by_person.setdefault(person, []).append(image)
     pairs = [images[:2] for images in by_person.values() if len(images) > 1][:150]
     payloads = [(raw / "celeba" / "img_align_celeba" / image).read_bytes() for pair in pairs for image in pair]
-    loaded = facenet.EXTRACTOR.load(facenet.FaceNetConfig(weights=str(weights), digest=file_digest(weights)), CPU)
+    config = facenet.FaceNetConfig(weights=str(weights), digest=file_digest(weights), layer="embedding", components=0)
+    loaded = facenet.EXTRACTOR.load(config, CPU)
     first, second = loaded.features(payloads, 2, _ignore).reshape(len(pairs), 2, -1).swapaxes(0, 1)
     similarity = first @ second.T
     same = np.eye(len(pairs), dtype=bool)

@@ -7,16 +7,17 @@ import pytest
 
 from pass_core.attacks.network import NetworkConfig
 from tasks.paper_tables.aggregate import FilledTable, fill, seed_nags, summarise
-from tasks.paper_tables.cells import CellResult, FeatureSet, Roles, Store
+from tasks.paper_tables.cells import CellResult, FeatureSet, Store
 from tasks.paper_tables.definition import Row, Table, load_table
 from tasks.paper_tables.measure import AttributeScores
 from tasks.paper_tables.plan import make_plan
+from tasks.sections.dataset import Roles
 from tests.tasks.paper_tables.tiny import write_table
 
 GUESS, UNPROTECTED = 0.5, 0.9
 
 
-def _told(attacker: float, **changes: float | None) -> AttributeScores:
+def _scores(attacker: float, **changes: float | None) -> AttributeScores:
     scores = AttributeScores(
         guess=GUESS,
         unprotected=UNPROTECTED,
@@ -45,10 +46,10 @@ def _filled(tmp_path: Path, seeds: list[dict[str, AttributeScores]], problem: st
 
 def test_nag_is_clipped_per_seed_before_it_is_averaged() -> None:
     """MSDA's 5.5 ± 9.6 of the paper can only come from (0, 0, 16.6): two seeds below guessing, one above."""
-    told = [_told(0.30), _told(0.45), _told(GUESS + 0.166 * (UNPROTECTED - GUESS))]
-    values = seed_nags(told, lambda one: one.attacker)
+    scores = [_scores(0.30), _scores(0.45), _scores(GUESS + 0.166 * (UNPROTECTED - GUESS))]
+    values = seed_nags(scores, lambda one: one.attacker)
     assert values == pytest.approx([0.0, 0.0, 0.166])
-    figure = summarise(values or [], [one.attacker for one in told])
+    figure = summarise(values or [], [one.attacker for one in scores])
     assert figure.value == pytest.approx(5.5333, abs=1e-3)
     assert figure.deviation == pytest.approx(9.584, abs=1e-3)  # with n − 1; with n it would be 7.8
     assert figure.accuracy == pytest.approx(100 * (0.30 + 0.45 + 0.5664) / 3)
@@ -61,8 +62,8 @@ def test_one_seed_has_no_deviation() -> None:
 def test_row_holds_mean_deviation_accuracy_and_difference(tmp_path: Path) -> None:
     """gender: NAG 0.25 and 0.75; id: 0 and 0.5; activity: 1 and 0.5."""
     seeds = [
-        {"gender": _told(0.6), "id": _told(0.4, protector=0.52), "activity": _told(0.9, unfinetuned=0.7)},
-        {"gender": _told(0.8), "id": _told(0.7, protector=0.50), "activity": _told(0.7, unfinetuned=0.6)},
+        {"gender": _scores(0.6), "id": _scores(0.4, protector=0.52), "activity": _scores(0.9, unfinetuned=0.7)},
+        {"gender": _scores(0.8), "id": _scores(0.7, protector=0.50), "activity": _scores(0.7, unfinetuned=0.6)},
     ]
     row = _filled(tmp_path, seeds).rows[0]
     gender, own, id_, activity, unfinetuned, mnag = row.entries
@@ -81,15 +82,15 @@ def test_row_holds_mean_deviation_accuracy_and_difference(tmp_path: Path) -> Non
 
 
 def test_attribute_that_originals_do_not_tell_has_no_nag(tmp_path: Path) -> None:
-    blind = _told(0.5, unprotected=GUESS)
-    row = _filled(tmp_path, [{"gender": blind, "id": _told(0.5), "activity": _told(0.9)}]).rows[0]
+    blind = _scores(0.5, unprotected=GUESS)
+    row = _filled(tmp_path, [{"gender": blind, "id": _scores(0.5), "activity": _scores(0.9)}]).rows[0]
     assert row.entries[0].ours is None
     assert row.entries[-1].ours is None  # mNAG needs it
     assert row.entries[3].ours is not None
 
 
 def test_method_without_adversary_has_no_protectors_figure(tmp_path: Path) -> None:
-    row = _filled(tmp_path, [{"gender": _told(0.5), "id": _told(0.5), "activity": _told(0.9)}]).rows[0]
+    row = _filled(tmp_path, [{"gender": _scores(0.5), "id": _scores(0.5), "activity": _scores(0.9)}]).rows[0]
     assert row.entries[1].ours is None
 
 
@@ -106,9 +107,9 @@ def test_mnag_is_over_the_columns_shown(tmp_path: Path) -> None:
         dataset="celeba", folder=tmp_path, digest="digest", train_records=100, test_records=50, extractor="facenet"
     )
     plan, store = make_plan("T12", table, "quick", features, first_seed=7), Store(tmp_path)
-    told = dict.fromkeys(plan.rows[0].cells[0].roles.names(), _told(GUESS))
-    told |= {"Male": _told(0.6), "Smiling": _told(0.9), "Young": _told(0.7)}
-    store.put(plan.rows[0].cells[0], CellResult(told, {}))
+    scores = dict.fromkeys(plan.rows[0].cells[0].roles.roles(), _scores(GUESS))
+    scores |= {"Male": _scores(0.6), "Smiling": _scores(0.9), "Young": _scores(0.7)}
+    store.put(plan.rows[0].cells[0], CellResult(scores, {}))
     assert fill(plan, store).rows[0].entries[-1].ours.value == pytest.approx(100 * (0.75 - 0.25))  # type: ignore[union-attr]
 
 
@@ -159,7 +160,7 @@ def test_cell_is_named_by_everything_it_depends_on(tmp_path: Path) -> None:
         _digest(tmp_path, changed(attack=dataclasses.replace(full.attack, epochs=3))),
         _digest(tmp_path, changed(control=NetworkConfig(3, 64))),
         _digest(tmp_path, dataclasses.replace(table, rows=(nothing, row, large))),
-        _digest(tmp_path, dataclasses.replace(table, roles=Roles(("gender",), ("activity",), ("id",)))),
+        _digest(tmp_path, dataclasses.replace(table, roles=Roles(private=("gender",), useful=("activity",), general=("id",)))),
         _digest(tmp_path, dataclasses.replace(table, share=0.5)),
     ]
     assert len(set(names)) == len(names)

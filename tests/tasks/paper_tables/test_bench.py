@@ -76,8 +76,8 @@ def test_markdown_csv_and_page_agree(finished: Path) -> None:
     text, page = (tables / "tiny.md").read_text(), (tables / "tiny.html").read_text()
     lines: dict[str, list[str]] = {}
     for line in text.splitlines():
-        label, *told = line.strip("| ").split(" | ")
-        lines.setdefault(label, told)  # the table comes first, what accuracy cannot see after it
+        label, *shown = line.strip("| ").split(" | ")
+        lines.setdefault(label, shown)  # the table comes first, what accuracy cannot see after it
     cells: dict[str, list[str]] = {}
     for row in re.finditer(r'<tr><th scope="row">([^<]*)</th>(<td.*?)</tr>', page):
         cells.setdefault(row[1], re.findall(r"<td[^>]*>(.*?)</td>", row[2]))
@@ -87,9 +87,9 @@ def test_markdown_csv_and_page_agree(finished: Path) -> None:
     for entry in _csv(finished):
         place = columns.index(entry["column"])  # type: ignore[attr-defined]
         expected = [float(entry[name]) for name in kept if entry[name]]
-        for told in (lines[entry["row"]][place], re.sub("<[^>]*>", " ", cells[entry["row"]][place])):
-            numbers = [float(n) for n in re.findall(r"-?\d+\.\d", told.replace("−", "-"))]
-            assert numbers == pytest.approx(expected, abs=0.0501), (entry, told)  # one digit of them
+        for text in (lines[entry["row"]][place], re.sub("<[^>]*>", " ", cells[entry["row"]][place])):
+            numbers = [float(n) for n in re.findall(r"-?\d+\.\d", text.replace("−", "-"))]
+            assert numbers == pytest.approx(expected, abs=0.0501), (entry, text)  # one digit of them
             compared += len(expected)
     assert compared > 60
 
@@ -209,4 +209,4 @@ def test_killed_bench_goes_on_where_it_was(finished: Path, tmp_path: Path) -> No
     assert {path: after[path] for path in before} == before
     assert len(_csv(tmp_path)) == 18
     notes = [json.loads(path.read_text()) for path in (tmp_path / "root").glob("c*/*.note.json")]
-    assert len([note for note in notes if note["mlflow_run"]]) == 12  # also of cells that the killed one could not tell of
+    assert len([note for note in notes if note["mlflow_run"]]) == 12  # also of cells that the killed one could not log

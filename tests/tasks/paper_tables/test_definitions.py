@@ -84,7 +84,7 @@ def test_control_that_equals_the_paper_is_in_the_tables_it_matters_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"columns": ["gender", "activity, guessed"]}, "protector"),
         ({"columns": ["gender", "height"]}, "height"),
@@ -97,9 +97,9 @@ def test_control_that_equals_the_paper_is_in_the_tables_it_matters_in() -> None:
         ({"setup": TABLE["setup"] | {"efforts": {}}}, "full and quick"),  # type: ignore[operator]
     ],
 )
-def test_table_that_is_wrong_is_told_apart(tmp_path: Path, changes: dict[str, object], told: str) -> None:
+def test_table_that_is_wrong_names_the_mistake(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     path = write_table(tmp_path, **changes)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load_table(str(path)).the_setup()
 
 

@@ -46,5 +46,5 @@ def test_stage_is_reproduced_and_cells_outlive_a_change_of_words(tmp_path: Path)
     assert "Running stage" in _run(tmp_path, "dvc", "repro", stage)
     assert "Said better." in table.read_text()
     assert {path: path.stat().st_mtime_ns for path in cells.glob("c*/*.json")} == before
-    told = _run(tmp_path, "dvc", "repro", "benchmarks/tables/dvc.yaml:quick@T8", code=255)
-    assert "data/raw/motionsense" in told
+    printed = _run(tmp_path, "dvc", "repro", "benchmarks/tables/dvc.yaml:quick@T8", code=255)
+    assert "data/raw/motionsense" in printed

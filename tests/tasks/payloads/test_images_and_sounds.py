@@ -1,4 +1,4 @@
-"""Images and sounds: decoded whole or refused, and released without what a file tells about place and time."""
+"""Images and sounds: decoded whole or refused, and released without the place and time that a file records."""
 
 import contextlib
 import io
@@ -108,15 +108,15 @@ def test_first_channel_is_taken_and_numbers_are_checked() -> None:
 
 
 def test_endless_and_empty_sounds_are_refused() -> None:
-    with pytest.raises(DataError, match="lasts longer than 600 seconds"):
+    with pytest.raises(DataError, match="is longer than 600 seconds"):
         decode_sound(sound(601, rate=4_000))
     with pytest.raises(DataError, match="has a sampling rate of 44101: expected a usual one"):
         decode_sound(sound(0.01, rate=44_101))  # whose resampling filter would take gigabytes
     buffer = io.BytesIO()
     soundfile.write(buffer, np.zeros((8_000 * 500, 16), dtype=np.int16), 8_000, format="WAV")
-    with pytest.raises(DataError, match="holds more than 60 million samples"):
+    with pytest.raises(DataError, match="or 60 million samples"):
         decode_sound(buffer.getvalue())
-    with pytest.raises(DataError, match="holds no samples"):
+    with pytest.raises(DataError, match="expected at least one sample, found none"):
         decode_sound(sound(0))
     buffer = io.BytesIO()
     soundfile.write(buffer, np.zeros(100), 8_000, format="AIFF")

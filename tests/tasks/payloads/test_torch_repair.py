@@ -26,7 +26,7 @@ print(json.dumps({
 """
 
 
-def test_both_packages_and_what_stands_on_them_work() -> None:
+def test_both_packages_and_those_that_need_them_work() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])

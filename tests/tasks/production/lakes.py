@@ -23,6 +23,7 @@ from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tasks.running.step_io import RunKey
+from tests.conftest import LENIENT
 
 KEY = RunKey("calls", "pass_substitution")
 DRAW_KEY = bytes(range(7, 39))
@@ -36,13 +37,6 @@ SECTION: dict[str, Any] = {
     "useful": ["topic"],
     "pass_through": ["day"],
 }
-# Limits that everything passes: the tests check that the gate is used, not how good so small a model is.
-EASY = {
-    "private_nag_at_most": {"value": 1.0, "reason": "tests"},
-    "useful_nag_at_least": {"value": 0.0, "reason": "tests"},
-    "information_excess_at_most": {"value": 100.0, "reason": "tests"},
-    "membership_auc_at_most": {"value": 1.0, "reason": "tests"},
-}
 PARAMS: dict[str, Any] = {
     "seed": 3,
     "compute": {"threads": 1, "device": "cpu"},
@@ -50,13 +44,13 @@ PARAMS: dict[str, Any] = {
     "methods": ["pass_substitution"],
     "dataset": {"calls": SECTION},
     "pool": {"donors": 48, "forbid": "self"},
-    "train": {"epochs": 6, "batch_size": 64, "learning_rate": 0.01},  # enough to hide most of the gender, whatever the key
+    "train": {"epochs": 12, "batch_size": 64, "learning_rate": 0.002},  # enough to hide most of the gender, whatever the key
     "method": {"pass_substitution": {"embedding_size": 16}},
     "release": {"calls": ["topic"]},
     "audit": {
         "depth": {"fresh_draws": 2, "permutations": 20, "bundles": [1], "draws": [1], "gallery": 50, "subgroup_records": 50},
         "attacks": {"logistic_regression": {"iterations": 20}},
-        "thresholds": EASY,
+        "thresholds": LENIENT,
     },
     "protect": {"audit_records": 200},
     "tracking": {"enabled": False},
@@ -71,7 +65,7 @@ def write_params(folder: Path, **changes: object) -> Path:
 
 
 def make_table(days: int = 3, per_day: int = 200, start: int = 0) -> pa.Table:
-    """Calls of some days: the vector tells gender and topic."""
+    """Calls of some days: the vector reveals gender and topic."""
     n = days * per_day
     rng = stream(11, "calls", str(start))
     gender, topic = rng.integers(0, 2, n), rng.integers(0, 3, n)
@@ -119,7 +113,7 @@ def train_champion(folder: Path, upto: str = "audit") -> Path:
 
 
 class PassGate:
-    """Lets everything pass, and remembers what it saw."""
+    """Passes everything, and records what it saw."""
 
     def __init__(self) -> None:
         self.seen: list[Sample] = []
@@ -133,7 +127,7 @@ class PassGate:
 
 
 class FailGate(PassGate):
-    """Lets nothing pass."""
+    """Fails everything."""
 
     def judge(self, sample: Sample, job: Job) -> GateResult:
         return dataclasses.replace(super().judge(sample, job), verdict="fail", reasons=("because",))
@@ -166,7 +160,7 @@ def write_key(folder: Path, key: bytes) -> Path:
 def protect(
     root: Path, source: Path | str, target: Path | str, *, hooks: Hooks | None = None, **more: Any
 ) -> tuple[Plan, Manifest | None]:
-    """A whole run, with a gate that lets everything pass unless `hooks` has another; None when there was nothing to do."""
+    """A whole run, with a gate that passes everything unless `hooks` has another; None when there was nothing to do."""
     outcome = execute(make_options(root, source, target, **more), hooks or Hooks(gate=PassGate()))
     return outcome.plan, outcome.manifest
 

@@ -151,7 +151,7 @@ def test_nothing_planted_is_left_behind(house: Path) -> None:
         "out/versions/000001/_manifest.json",
     ):
         assert part in names, part
-    assert _search(house, (key_id(secret).encode(),), SPARED)  # the key's id may be told, and is
+    assert _search(house, (key_id(secret).encode(),), SPARED)  # the key's id is public, and is found
     assert len(released(house / "out")) == 2
     assert not [name for name in names if name.startswith(".out.state/staging/")]
     for table in released(house / "out").values():
@@ -172,7 +172,7 @@ def test_nothing_planted_is_left_in_a_delta_table(house: Path) -> None:
     assert len(rows) == 120
 
 
-def test_a_failing_run_tells_nothing_either(house: Path) -> None:
+def test_a_failing_run_reveals_nothing_either(house: Path) -> None:
     table = _calls(2400, 1, 30)
     clips = table.column("recording").to_pylist()
     clips[7] = clips[7][:100] + b"CANARY-TAG" + clips[7][110:300]
@@ -202,7 +202,7 @@ def test_the_search_finds_what_is_there(house: Path, tmp_path: Path) -> None:
 
 
 def test_paths_are_released_as_files_of_their_own(house: Path) -> None:
-    """Where the payload column holds paths, so does the release: to donors' files under names that tell nothing."""
+    """Where the payload column holds paths, so does the release: to donors' files under names that reveal nothing."""
     table = _calls(3600, 1, 20)
     paths = []
     for name, data in zip(table.column("call").to_pylist(), table.column("recording").to_pylist(), strict=True):

@@ -31,10 +31,10 @@ def _arguments(command: str, champion: Path, lake: Path, target: Path, key: Path
     return ["lake", command, str(lake), str(target), *(part for pair in options.items() for part in pair)]
 
 
-def test_key_id_is_told_and_the_key_is_not(key: Path) -> None:
-    told = runner.invoke(app, ["lake", "key", "id", "--key-file", str(key)]).output.strip()
-    assert len(told) == 16
-    assert key.read_text().strip() not in told
+def test_key_id_is_printed_and_the_key_is_not(key: Path) -> None:
+    printed = runner.invoke(app, ["lake", "key", "id", "--key-file", str(key)]).output.strip()
+    assert len(printed) == 16
+    assert key.read_text().strip() not in printed
 
 
 def test_plan_says_what_and_why_and_does_nothing(champion: Path, lake: Path, tmp_path: Path, key: Path) -> None:

@@ -148,11 +148,11 @@ def test_eight_writers_one_wins(champion: Path, versions: Any, tmp_path: Path) -
     writers = [FORK.Process(target=_compete, args=(champion, second, target, barrier, answers)) for _ in range(8)]
     for writer in writers:
         writer.start()
-    told = [answers.get(timeout=180) for _ in writers]
+    received = [answers.get(timeout=180) for _ in writers]
     for writer in writers:
         writer.join()
-    assert told.count("published") == 1
-    refused = [answer for answer in told if answer not in {"published", "nothing to do"}]
+    assert received.count("published") == 1
+    refused = [answer for answer in received if answer not in {"published", "nothing to do"}]
     assert refused
     assert all("another run" in answer for answer in refused), refused
     assert _read(target) == new
@@ -190,7 +190,7 @@ def test_a_lease_of_another_machine_is_respected_until_it_ends(champion: Path, v
     assert manifest.token == 8
 
 
-def test_ctrl_c_leaves_what_is_staged_and_the_next_run_goes_on(champion: Path, versions: Any, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_is_staged_and_the_next_run_resumes(champion: Path, versions: Any, tmp_path: Path) -> None:
     _, second, _, new = versions
     titles: list[str] = []
 
@@ -240,7 +240,7 @@ def test_full_disk_clears_staging_and_says_so(
         assert _read(disk / "out") == new
 
 
-def test_a_killed_worker_is_told_and_the_next_run_goes_on(
+def test_a_killed_worker_is_reported_and_the_next_run_resumes(
     champion: Path, versions: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also: two workers give the bytes that one gives, and workers do not outlive their parent."""

@@ -1,4 +1,4 @@
-"""A Delta table as target: one commit per version, nothing told by its log, the same content after a kill at any step."""
+"""A Delta table as target: one commit per version, no values in its log, the same content after a kill at any step."""
 
 import json
 import multiprocessing
@@ -72,7 +72,7 @@ def test_readers_see_the_rows_that_parquet_would_hold(champion: Path, lakes: Any
     assert not plan_of(make_options(champion, lakes[0], tmp_path / "delta")).work  # found to be Delta by itself
 
 
-def test_the_log_tells_no_value(champion: Path, lakes: Any, tmp_path: Path) -> None:
+def test_the_log_holds_no_value(champion: Path, lakes: Any, tmp_path: Path) -> None:
     target = tmp_path / "delta"
     for lake in lakes:
         protect(champion, lake, target)
@@ -91,10 +91,10 @@ def test_the_log_tells_no_value(champion: Path, lakes: Any, tmp_path: Path) -> N
         groups = [footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)]
         assert not any(column.is_stats_set for column in groups)
         assert path.stat().st_mtime == 0
-    # The control: an ordinary writer tells the smallest and largest values.
+    # The control: an ordinary writer records the smallest and largest values.
     write_deltalake(str(tmp_path / "ordinary"), make_table(days=1))
-    told = (tmp_path / "ordinary" / "_delta_log" / f"{0:020d}.json").read_text()
-    assert "call-000000" in told
+    log = (tmp_path / "ordinary" / "_delta_log" / f"{0:020d}.json").read_text()
+    assert "call-000000" in log
 
 
 def test_a_new_version_replaces_partitions_in_one_commit_and_old_files_go(champion: Path, lakes: Any, tmp_path: Path) -> None:

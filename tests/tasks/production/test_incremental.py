@@ -59,7 +59,7 @@ def test_only_what_changed_is_done_and_the_rest_stays_the_same_file(champion: Pa
     write_lake(make_table(days=1, start=2600), lake)
     _rewrite(_file(lake), gender=pa.array(["f"] * 200))
     plan, manifest = protect(champion, lake, target)
-    assert {p.partition.name: p.reason for p in plan.work} == {DAY: "input changed", "day=2026-11-14": "new"}
+    assert {p.name: p.reason for p in plan.work} == {DAY: "input changed", "day=2026-11-14": "new"}
     assert manifest is not None
     assert manifest.version == 2
     after = published(target)
@@ -145,7 +145,7 @@ def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
         path.write_bytes(whole[:200] + bytes(byte ^ 255 for byte in whole[200:4000]) + whole[4000:])
     else:
         _rewrite(path, call=pa.array(["the same"] * 200))
-    with pytest.raises(DataError, match="not unique" if damage == "twice" else "damaged") as error:
+    with pytest.raises(DataError, match="every record id once" if damage == "twice" else "damaged") as error:
         protect(champion, lake, target)
     assert "the same" not in str(error.value)
     assert not (target / "current").exists()
@@ -153,7 +153,7 @@ def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
         protect(champion, lake, target, backfill=True)
     assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
     path.write_bytes(whole)
-    assert [p.partition.name for p in protect(champion, lake, target)[0].work] == [DAY]
+    assert [p.name for p in protect(champion, lake, target)[0].work] == [DAY]
     assert len(released(target)) == 3
 
 
@@ -250,8 +250,8 @@ def test_a_partition_that_changes_under_way_is_refused(champion: Path, lake: Pat
         protect(champion, lake, tmp_path / "out", hooks=Hooks(gate=PassGate(), call=change))
 
 
-def test_columns_told_by_folders_leave_only_when_allowed(champion: Path, tmp_path: Path) -> None:
-    """A folder per gender would tell it, so both are shuffled into one partition per day."""
+def test_columns_in_folder_names_are_published_only_when_allowed(champion: Path, tmp_path: Path) -> None:
+    """A folder per gender would reveal it, so both are shuffled into one partition per day."""
     lake = write_lake(make_table(start=2000), tmp_path / "lake", by=("gender", "day"))
     protect(champion, lake, tmp_path / "out")
     assert {name: len(table) for name, table in released(tmp_path / "out").items()} == {
@@ -268,7 +268,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     assert manifest is not None
     receipts = Receipts(state / "receipts")
     counts = {name: receipts.donors(receipt) for name, receipt in manifest.partitions.items()}
-    # Somebody whom one day shows and the others do not.
+    # A donor that one day shows and the others do not.
     shown = np.stack([counts[name] > 0 for name in sorted(counts)])
     position = int(np.flatnonzero(shown.sum(axis=0) == 1)[0])
     where = sorted(counts)[int(np.flatnonzero(shown[:, position])[0])]
@@ -279,7 +279,7 @@ def test_donors_who_leave(champion: Path, lake: Path, tmp_path: Path) -> None:
     left = _vectors(pool, "payload")[position].tobytes()
     assert left in {row.tobytes() for row in _vectors(released(target)[where], "vector")}
     plan = plan_of(make_options(after.root, lake, target, redraw="a donor left"))
-    assert [p.partition.name for p in plan.work] == [where]
+    assert [p.name for p in plan.work] == [where]
     protect(after.root, lake, target, redraw="a donor left")
     for table in released(target).values():
         assert left not in {row.tobytes() for row in _vectors(table, "vector")}
@@ -298,7 +298,7 @@ def test_a_foreign_folder_and_a_state_inside_the_target_are_refused(champion: Pa
         plan_of(make_options(champion, lake, tmp_path / "new", state=tmp_path / "new" / "state"))
 
 
-def test_too_little_space_is_told_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_reported_first(champion: Path, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StorageError, match="free space"):
         protect(champion, lake, tmp_path / "out")
@@ -330,6 +330,6 @@ def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Pat
         execute(make_options(champion, drifted, tmp_path / "d", key=key))
     assert not (tmp_path / "d" / "current").exists()
     strict: dict[str, object] = {"audit": PARAMS["audit"] | {"thresholds": {}}}
-    with pytest.raises(AuditFailed, match="gender"):
+    with pytest.raises(AuditFailed, match="expected a passed audit before publishing"):
         execute(make_options(champion, lake, tmp_path / "c", key=key, params=strict))
     assert not (tmp_path / "c" / "current").exists()

@@ -1,4 +1,4 @@
-"""Draw keys: made, found, refused, never told."""
+"""Draw keys: made, found, rejected, never printed."""
 
 import stat
 from pathlib import Path
@@ -13,13 +13,13 @@ from tests.tasks.production.lakes import DRAW_KEY
 
 def test_a_new_key_is_private_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "draw"
-    told = new_key(path)
+    made = new_key(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert key_id(find_key(path, {})) == told
+    assert key_id(find_key(path, {})) == made
     assert find_key(None, {KEY_FILE: str(path)}) == find_key(path, {})
     with pytest.raises(ConfigError, match="choose another name"):
         new_key(path)
-    assert new_key(tmp_path / "other") != told
+    assert new_key(tmp_path / "other") != made
 
 
 def test_sources_of_a_key() -> None:
@@ -30,7 +30,7 @@ def test_sources_of_a_key() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666])
-def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_can_read_is_rejected(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
     new_key(path)
     path.chmod(mode)
@@ -39,7 +39,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("7", "a seed can be guessed"),
         ("-12345", "a seed can be guessed"),
@@ -52,7 +52,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         (experiment_key(40_000).hex(), "can be guessed"),
     ],
 )
-def test_what_is_no_key_is_refused_and_not_repeated(text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as error:
+def test_what_is_no_key_is_rejected_and_not_repeated(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         find_key(None, {KEY: text})
     assert len(text) < 3 or text not in str(error.value)

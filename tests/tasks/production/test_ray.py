@@ -69,7 +69,7 @@ def test_one_of_two_nodes_is_killed_and_every_byte_is_the_same(
 
 
 def test_a_cluster_of_its_own_fails_like_one_machine(champion: Path, tmp_path: Path) -> None:
-    """A damaged partition is a failure of its own, told once; the others are staged, and a run without it publishes them."""
+    """A damaged partition is a failure of its own, reported once; the others are staged, and a run without it publishes them."""
     lake = write_lake(make_table(days=3, start=2000), tmp_path / "lake")
     protect(champion, lake, tmp_path / "local")
     damaged = next((lake / "day=2026-11-12").glob("*.parquet"))

@@ -55,7 +55,7 @@ def _put(days: int, start: int, prefix: str) -> str:
 
 
 def _seen(prefix: str) -> dict[str, bytes]:
-    """What a reader finds who goes by the pointer: every file of the current version, by its name in a plain lake."""
+    """What a reader of the pointer finds: every file of the current version, by its name in a plain lake."""
     found = objects(prefix)
     manifest = json.loads(found[json.loads(found["current.json"])["manifest"]])
     files = {

@@ -1,5 +1,6 @@
-"""The same draws whatever the workers, the partitioning, the format and the store; and an order that tells nothing."""
+"""The same draws whatever the workers, the partitioning, the format and the store; and an order that reveals nothing."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 from scipy import stats
 
-from tasks.production.interfaces import Job, Work
+from tasks.production.interfaces import Job
 from tasks.production.run import Hooks
 from tasks.production.staging import Staging
 from tasks.production.worker import Worker
@@ -22,7 +23,7 @@ def _staged_samples(job: Job) -> list[dict[str, np.ndarray]]:
     """All records of every partition as a worker stages them for the gate, in released order."""
     worker = Worker(job)
     for partition in worker.source.partitions().values():
-        worker.protect(Work(partition, 10**6))
+        worker.protect(dataclasses.replace(partition, sampled=10**6))
     return [staged.sample() for staged in Staging(job.staging).finished().values()]
 
 
@@ -156,7 +157,7 @@ def test_payloads_come_out_in_the_columns_own_type(champion: Path, tmp_path: Pat
         assert all(len(row.as_py()) == 12 for row in table.column("vector"))
 
 
-def test_no_worker_object_tells_the_key(ready: Any, lake: Path) -> None:
+def test_no_worker_object_prints_the_key(ready: Any, lake: Path) -> None:
     job: Job = ready(lake)
     assert job.key == DRAW_KEY
     assert DRAW_KEY.hex() not in repr(job)

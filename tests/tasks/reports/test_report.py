@@ -24,8 +24,9 @@ from tests.documents import SHAPES, of_many_attributes, of_many_classes, of_new_
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
 SECTIONS = [
-    "verdict", "protected", "attacked", "survived", "linkage", "membership", "strangers", "donors", "replay", "limits",
-    "provenance",
+    "verdict", "protected", "singled_out", "copies", "singling_out", "membership", "linkability", "linkage",
+    "release_linkability", "inference", "attack_validity", "strangers", "side_channels", "worst_off", "whole_release",
+    "person_pairs", "donors_shown", "donors", "replay", "not_seen", "survived", "provenance",
 ]  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def test_many_classes_stay_small_and_too_many_are_told(tiny_root: Path, tmp_path
 
 def test_what_is_no_audit_is_refused(tiny_root: Path, tmp_path: Path) -> None:
     document = read_json(Layout(tiny_root).artefact("audit", KEY))
-    with pytest.raises(DataError, match="expected an audit of version 2, found version 1; run audit again"):
+    with pytest.raises(DataError, match="expected an audit of version 2 or 3, found version 1; run audit again"):
         _written(document | {"schema_version": 1}, tmp_path)
     with pytest.raises(DataError, match=r"is no audit: mnag\.high"):
         _written(document | {"mnag": {"value": 0.0, "low": 0.0}}, tmp_path)

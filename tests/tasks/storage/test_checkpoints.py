@@ -77,7 +77,7 @@ def _train(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-c", code, "train", "--dataset", KEY.dataset, "--method", str(KEY.method), "--root", root, *more]
 
 
-def test_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, tiny_root: Path) -> None:
+def test_killed_training_resumes_to_the_same_bytes(tmp_path: Path, tiny_root: Path) -> None:
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
         write_params(tmp_path / name, train={"epochs": 16, "batch_size": 64})

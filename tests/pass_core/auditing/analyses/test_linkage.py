@@ -7,6 +7,7 @@ import pytest
 
 from pass_core.auditing.analyses._record_bundles import donor_log_likelihood
 from pass_core.auditing.analyses.linkage import find_linkage
+from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
 from pass_core.auditing.thresholds import Depth
 from pass_core.data import Attribute, FloatArray, IntArray, Records
@@ -15,6 +16,7 @@ from tests.pass_core.channels import normalised, part_of, subject_of
 
 ID = Attribute("id", tuple("abcdefgh"), "private")
 PERSONS = np.repeat(np.arange(8), 30)  # eight persons with thirty records each
+ONE = Recipient(records_per_person=1)
 DEPTH = Depth(bundles=(1, 20), draws=(1, 2, 5, 20), gallery=10_000)
 
 
@@ -25,7 +27,7 @@ def _rng_for(*labels: str) -> np.random.Generator:
 def _person_subject(table: FloatArray, persons: IntArray = PERSONS, attributes: tuple[Attribute, ...] = (ID,)) -> Subject:
     """Train and test are alike: one person of each number, and the same rows of P."""
     part = part_of({a.name: persons % a.n_classes for a in attributes}, persons)
-    return subject_of(attributes, (part, part), (table, table))
+    return replace(subject_of(attributes, (part, part), (table, table)), recipient=ONE)
 
 
 def test_a_donor_per_record_leads_back_to_it() -> None:
@@ -108,7 +110,7 @@ def test_what_tells_nothing_of_the_person_tells_nothing_in_bundles() -> None:
 def test_a_size_that_most_persons_do_not_have_is_left_out() -> None:
     persons = np.concatenate([np.repeat(np.arange(3), 40), np.repeat(np.arange(3, 8), 24)])
     (bundles,) = find_linkage(_person_subject(_leaking(0.2), persons), replace(DEPTH, bundles=(24, 40)), _rng_for).bundles
-    assert [b.records for b in bundles.sizes] == [24]
+    assert [b.records for b in bundles.sizes] == [1, 24]
 
 
 def test_only_what_belongs_to_persons_and_can_be_learnt_is_guessed() -> None:
@@ -137,7 +139,7 @@ def test_a_donor_that_a_class_never_met_does_not_rule_it_out() -> None:
 
 def _subject(attribute: Attribute, train: Part, test: Part, released_test: FloatArray, released_train: FloatArray) -> Subject:
     release = MadeRelease((released_test,), lambda _: released_train)
-    return make_subject(attributes=(attribute,), train=train, test=test, release=release)
+    return make_subject(attributes=(attribute,), train=train, test=test, release=release, recipient=ONE)
 
 
 def _made(released: str) -> Subject:
