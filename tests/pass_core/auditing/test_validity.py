@@ -117,7 +117,9 @@ def test_a_crippled_attack_does_not_reassure(private: Subject) -> None:
     assert _outcome(findings, "s: validity of the attacks") == "cannot be decided"
     assert findings.privacy == "cannot be decided"
     assert findings.verdict != "pass"
-    assert any("no attack finds a leak planted in 15% of the records" in reason for reason in findings.reasons)
+    # Not among the reasons: a blind attack reads no useful attribute either, and what is lost comes first.
+    sentence = next(check.sentence for check in findings.checks if check.about == "s: validity of the attacks")
+    assert "no attack finds a leak planted in 15% of the records" in sentence
     assert not any(one.required for one in findings.attributes[0].evidence)
     assert "no: its failure does not count" in str(list(ANALYSIS.section(findings.finding(Validity))))
     # Beside an attack that works, its failure is just left out.
