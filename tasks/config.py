@@ -40,6 +40,7 @@ HINTS = {
     "string_type": " (put it in quotes: YAML reads yes and no as true and false, and 7 as a number)",
 }
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+WHERE = "run from the project's folder, give --params, or write one with `pass-pipeline init SOURCE`"
 OVERLOOKED = ("size", "nfiles")  # keys that DVC leaves out of its run cache's key: a change would bring back old results
 
 
@@ -88,17 +89,14 @@ def load_config(path: Path, overrides: Mapping[str, str] | None = None) -> Confi
     return config
 
 
-def read_params(path: Path, overrides: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The file's content with `overrides`, not yet checked."""
+def read_params(path: Path, overrides: Mapping[str, str] | None = None, *, advice: str = WHERE) -> dict[str, Any]:
+    """The file's content with `overrides`, not yet checked; `advice` is what to do about a missing file."""
     try:
         raw = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: expected file is missing; run from the project's folder, give --params, or write one with "
-            "`pass-pipeline init SOURCE`"
-        ) from None
+        raise ConfigError(f"{path}: expected file is missing; {advice}") from None
     except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{path}: cannot be read as a text file; give --params") from None
+        raise ConfigError(f"{path}: cannot be read as a text file; give another path") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.console import stop_at
-from flows.cli.options import PARAMS, AsJson, Params, Settings
+from flows.cli.options import PARAMS, AsJson, Params, Settings, SettingsFile
 from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,23 +29,28 @@ NAMED = {
 def show(
     section: Annotated[str, typer.Argument(help="Section, such as audit.thresholds. Default: all.")] = "",
     params: Params = PARAMS,
+    settings_file: SettingsFile = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Print every value in effect and where it comes from."""
     from tasks.config import parse, parse_overrides, read_params
+    from tasks.settings_file import read_settings
 
+    from_file = parse_overrides(read_settings(settings_file)) if settings_file else {}
     overrides = parse_overrides(settings or [])
-    given = read_params(params, overrides)
+    given = read_params(params, from_file | overrides)
     config, problems = parse(given)
     stop_at(problems)
-    values = {}
+    sources = {"--set": overrides, str(settings_file): from_file}
+    values: dict[str, dict[str, Any]] = {}
     for path, value in _leaves(config, ()):
         dotted = ".".join(path)
         if f"{dotted}.".startswith(f"{section}." if section else ""):
-            overridden = any(f"{dotted}.".startswith(f"{one}.") or one.startswith(f"{dotted}.") for one in overrides)
-            origin = ("--set" if overridden else "file") if _holds(given, path) else "default"
-            values[dotted] = {"value": value, "origin": origin}
+            values[dotted] = {"value": value, "origin": "default"}
+            if _holds(given, path):
+                found = [name for name, paths in sources.items() if any(_meet(dotted, one) for one in paths)]
+                values[dotted]["origin"] = found[0] if found else "file"
     if not values:
         raise ConfigError(
             f"{section}: expected a section or setting, found none of that name; see `pass-pipeline config explain`"
@@ -121,6 +126,11 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         return
     for name, part in parts.items():
         yield from _leaves(part, (*path, name))
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two dotted paths name the same value, or one of them a part of the other."""
+    return f"{one}.".startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _holds(section: Any, path: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.cli.console import stop_at
-from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, read_config, taking
+from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, overrides, read_config, taking
 from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml.
 Method = Annotated[str, typer.Option("--method", help="Method of the model.", metavar="NAME")]
 Models = Annotated[Path, typer.Option("--models", help="Folder of model, pool and audit.", metavar="DIR")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
+SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file of overrides.", metavar="FILE")]
 State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
 KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
@@ -43,7 +44,7 @@ Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed d
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
     "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
-    "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
+    "settings_file": (SettingsFile, None), "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
 }  # fmt: skip
 RUNNING: Options = {
     "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
@@ -86,8 +87,9 @@ def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool,
 def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "ProtectOptions":
     from tasks.production.options import ProtectOptions
 
+    settings = tuple(overrides(given))
     plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    plain["settings"] = tuple(plain["settings"] or ())
+    plain["settings"] = settings
     return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
 
 
@@ -139,6 +141,7 @@ def serve(
     configure_logging()
     override = {"source": source, "target": target, "dataset": dataset}
     override |= {"protect": protect_cron, "audit": audit_cron, "timezone": timezone}
+    given |= {"settings": overrides(given), "settings_file": None}
     schedule = read_config(given["params"], given["settings"]).schedule
     schedule = dataclasses.replace(schedule, **{name: value for name, value in override.items() if value is not None})
     if not (schedule.source and schedule.target and schedule.dataset):

@@ -45,6 +45,7 @@ Method = Annotated[str, typer.Option("--method", help="Method: a name from param
 Params = Annotated[Path, typer.Option("--params", help="Parameter file; its folder is the project root.")]
 Root = Annotated[Path | None, typer.Option("--root", help="Scratch folder of an in-process run.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter: train.epochs=5.")]
+SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file of overrides; --set takes precedence.")]
 EngineOption = Annotated[
     EngineName | None,
     typer.Option("--engine", help="Run outdated stages (dvc) or all steps below --root. Default: dvc, unless --root or --set."),
@@ -54,8 +55,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 Options = dict[str, tuple[Any, Any]]  # name -> option, default
-RUN: Options = {"engine": (EngineOption, None), "root": (Root, None), "params": (Params, PARAMS), "settings": (Settings, None)}
-RUN |= {"quiet": (Quiet, False)}
+RUN: Options = {"engine": (EngineOption, None), "root": (Root, None), "params": (Params, PARAMS)}
+RUN |= {"settings_file": (SettingsFile, None), "settings": (Settings, None), "quiet": (Quiet, False)}
 ONE_RELEASE: Options = {"dataset": (Dataset, DATASET), "method": (Method, METHOD)}
 
 
@@ -89,7 +90,7 @@ def check_before_run(
     *,
     engine: EngineName | None,
     root: Path | None,
-    settings: list[str] | None,
+    settings: list[str],
     steps: Sequence[str] = get_args(StepName),
 ) -> "tuple[Config, Engine]":
     """The parameters and the engine of a run, once nothing is wrong that can be found before Prefect is imported.
@@ -100,9 +101,7 @@ def check_before_run(
     from tasks.preflight import check_run
 
     name = engine or ("in-process" if root or settings else "dvc")
-    stop_at(
-        check_run(params, settings or (), datasets=datasets or (), methods=methods or (), engine=name, root=root, steps=steps)
-    )
+    stop_at(check_run(params, settings, datasets=datasets or (), methods=methods or (), engine=name, root=root, steps=steps))
     from flows.engines import make_engine
 
     config = read_config(params, settings)
@@ -110,9 +109,17 @@ def check_before_run(
     return config, make_engine(name, config, root, params.resolve().parent, overridden=bool(settings))
 
 
+def overrides(given: dict[str, Any]) -> list[str]:
+    """Those of `--settings` and then those of `--set`, taken out of a command's options."""
+    from tasks.settings_file import with_file
+
+    return with_file(given.pop("settings_file"), given.pop("settings"))
+
+
 def run_steps(*names: str, dataset: str, method: str, params: Path, quiet: bool, **given: Any) -> Path:
     """Runs steps one after the other and returns the root of their artefacts."""
-    _, engine = check_before_run(params, [dataset], [method], steps=names, **given)
+    settings = overrides(given)
+    _, engine = check_before_run(params, [dataset], [method], steps=names, settings=settings, **given)
     from tasks.registry import find_step
     from tasks.running.progress import configure_logging, reporter
 

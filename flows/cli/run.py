@@ -35,7 +35,8 @@ Methods = Annotated[
 def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet: bool, **given: Any) -> None:
     """Run the whole pipeline and print its audits."""
     started = time.monotonic()
-    config, engine = options.check_before_run(params, dataset, method, **given)
+    settings = options.overrides(given)
+    config, engine = options.check_before_run(params, dataset, method, settings=settings, **given)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     from flows.engines import DvcEngine
     from flows.pipeline import pipeline
@@ -44,7 +45,7 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
 
     configure_logging(quiet)
     where = {"engine": "dvc"} if isinstance(engine, DvcEngine) else {"engine": "in-process", "root": str(engine.root)}
-    names = {"datasets": dataset, "methods": method, "settings": given["settings"]}
+    names = {"datasets": dataset, "methods": method, "settings": settings}
     with reporter(quiet) as progress:
         outcomes: list[Outcome] = run_shown(pipeline, progress, **names, **where, params=str(params))
     for outcome in outcomes:

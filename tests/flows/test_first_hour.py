@@ -68,6 +68,24 @@ def test_init_writes_a_commented_file_of_ten_lines(project: Path) -> None:
     assert "private: [gender]  # 2 classes" in text
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--root", "out"),
+        ("step", "train", "--dataset", "calls", "--root", "out"),
+        ("audit", "release", "--dataset", "calls", "--root", "out"),
+        ("lake", "protect", "calls", "protected", "--dataset", "calls"),
+        ("lake", "serve", "calls", "protected", "--dataset", "calls"),
+    ],
+    ids=" ".join,
+)
+def test_a_settings_file_is_checked_like_the_command_line(project: Path, command: tuple[str, ...]) -> None:
+    (project / "wrong.yaml").write_text("train: {epoch: 5}\n")
+    done = _command(project, *command, "--settings", "wrong.yaml")
+    assert done.returncode == 2
+    assert "error: train.epoch: unknown key (did you mean 'epochs'?)" in done.stderr
+
+
 def test_init_does_not_replace_a_file_and_reports_a_wrong_column(project: Path, tmp_path: Path) -> None:
     done = _command(project, "init", "calls", "--private", "gender", "--useful", "topic", "--general", "")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -167,6 +185,14 @@ def test_config_show_says_where_values_come_from(project: Path) -> None:
     assert shown["dataset.calls.private"] == {"value": ["gender"], "origin": "file"}
     assert shown["audit.thresholds.private_nag_at_most"] == {"value": 0.15, "origin": "default"}
     assert shown["method.pass_substitution.temperature"]["origin"] == "default"
+    file = project / "mine.yaml"
+    file.write_text("train: {epochs: 5, batch_size: 64}\npool: {donors: 7}\n")
+    given = ["--settings", "mine.yaml", "--set", "train.epochs=3"]
+    shown = json.loads(_command(project, "config", "show", "--json", *given).stdout)
+    assert shown["train.epochs"] == {"value": 3, "origin": "--set"}
+    assert shown["train.batch_size"] == {"value": 64, "origin": "mine.yaml"}
+    assert shown["pool.donors"] == {"value": 7, "origin": "mine.yaml"}
+    assert shown["dataset.calls.private"] == {"value": ["gender"], "origin": "file"}
     lines = _command(project, "config", "show", "audit.depth").stdout.splitlines()
     assert lines[0].split() == ["audit.depth.fresh_draws", "8", "default"]
     done = _command(project, "config", "show", "audit.dept")
