@@ -49,8 +49,8 @@ def show(
         if f"{dotted}.".startswith(f"{section}." if section else ""):
             values[dotted] = {"value": value, "origin": "default"}
             if _holds(given, path):
-                found = [name for name, paths in sources.items() if any(_meet(dotted, one) for one in paths)]
-                values[dotted]["origin"] = found[0] if found else "file"
+                origins = [name for name, paths in sources.items() if any(_meet(dotted, one) for one in paths)]
+                values[dotted]["origin"] = next(iter(origins), "file")
     if not values:
         raise ConfigError(
             f"{section}: expected a section or setting, found none of that name; see `pass-pipeline config explain`"

@@ -44,7 +44,8 @@ Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed d
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
     "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
-    "settings_file": (SettingsFile, None), "settings": (Settings, None), "state": (State, None), "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
+    "settings_file": (SettingsFile, None), "settings": (Settings, None), "state": (State, None),
+    "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
 }  # fmt: skip
 RUNNING: Options = {
     "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
