@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pass_core.auditing.drift import Side
-from pass_core.auditing.findings import Verdict
+from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
@@ -24,12 +24,14 @@ from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
 from pass_core.randomness import stream
-from tasks.audits.unlabelled import audit_unlabelled, read_labelled_audit, side_of
+from pass_core.storage.audits import limits_of
+from tasks.audits.unlabelled import UnlabelledAudit, audit_unlabelled, read_labelled_audit, side_of
 from tasks.expectations import suites
 from tasks.production.interfaces import Basis, GateResult, Job, Sample
+from tasks.production.pinned import read_pinned
 from tasks.production.staging import Staged
 from tasks.release.draw import donor_units
-from tasks.release.protector import Protector, read_protector
+from tasks.release.protector import Protector
 from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import RunKey
@@ -72,9 +74,8 @@ class AuditGate:
     key: RunKey
 
     def judge(self, sample: Sample, job: Job) -> GateResult:
-        attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
         with fixed_numerics(self.threads):
-            protector = read_protector(job.model, job.pool, attributes, resolve_device(job.device))
+            protector = read_pinned(job, resolve_device(job.device))
             if not sample.labels:
                 return self._by_champion(sample, protector, job)
             attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
@@ -84,7 +85,7 @@ class AuditGate:
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
         }
-        return _result(findings.verdict, "labelled", sample, findings.reasons, {"attributes": details})
+        return self._result(findings, "labelled", sample, digests=_digests(protector), details={"attributes": details})
 
     def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> GateResult:
         """Judges records without labels by how the same model and pool did on labelled ones."""
@@ -110,7 +111,29 @@ class AuditGate:
         )
         champion = {a.name: {"role": a.role, "nag": dataclasses.asdict(a.nag)} for a in labelled.document.attributes}
         checks = {check.name: {"found": check.found, "limit": check.limit} for check in found.checks}
-        return _result(found.verdict, "unlabelled", sample, found.reasons, {"champion": champion, "checks": checks})
+        digests, details = _digests(protector) | {"champion": labelled.digest}, {"champion": champion, "checks": checks}
+        return self._result(found, "unlabelled", sample, digests=digests, details=details)
+
+    def _result(
+        self,
+        found: AuditFindings | UnlabelledAudit,
+        basis: Basis,
+        sample: Sample,
+        *,
+        digests: dict[str, str],
+        details: dict[str, Any],
+    ) -> GateResult:
+        limits = {name: limit.value for name, limit in limits_of(self.config.thresholds, basis).items()}
+        return GateResult(
+            verdict=found.verdict,
+            basis=basis,
+            records=len(sample.donors),
+            of=sample.of,
+            reasons=found.reasons,
+            limits=limits,
+            digests=digests,
+            details=rounded(details),
+        )
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)
@@ -157,6 +180,5 @@ def _split(persons: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntAr
     return np.flatnonzero(known).astype(np.int64), np.flatnonzero(~known).astype(np.int64)
 
 
-def _result(verdict: Verdict, basis: Basis, sample: Sample, reasons: tuple[str, ...], details: dict[str, Any]) -> GateResult:
-    records, of = len(sample.donors), sample.of
-    return GateResult(verdict=verdict, basis=basis, records=records, of=of, reasons=reasons, details=rounded(details))
+def _digests(protector: Protector) -> dict[str, str]:
+    return {"model": protector.model_digest, "pool": protector.pool_digest}

@@ -91,14 +91,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """The verdict of the audit gate; `details` are figures with their intervals."""
+    """The verdict of the audit gate, for the manifest."""
 
     verdict: Verdict
     basis: Basis
     records: int
     of: int
     reasons: tuple[str, ...]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)  # of params.yaml
+    digests: Mapping[str, str] = field(default_factory=dict)  # of what was judged with: model, pool, the champion's audit
+    details: Mapping[str, Any] = field(default_factory=dict)  # figures with their intervals
 
 
 class Gate(Protocol):

@@ -23,6 +23,7 @@ from tasks.production.history import note_version, open_target
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
 from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
+from tasks.production.pinned import check_pinned
 from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_sample
@@ -204,6 +205,7 @@ class Protection:
             expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
             check_partitions(name, staged.values(), expected, self.state / "docs")
         crash_point("checked")
+        check_pinned(self.job)
         result = self._audit(staged)
         crash_point("audited")
         draw, hashes = self.job.pins.draw, {name: one.load("hashes") for name, one in staged.items()}

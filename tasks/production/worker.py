@@ -12,20 +12,20 @@ from pass_core.channel.draws import WordArray, keyed_words
 from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel, exclusion_among
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
-from pass_core.errors import ChecksumMismatch, DataError, MethodError, PassError, SchemaMismatch, TransientError
+from pass_core.errors import DataError, MethodError, PassError, SchemaMismatch, TransientError
 from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import OutputFile, Receipt, to_json
+from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
 from tasks.production.staging import DATA, RECEIPT, staged_folder
 from tasks.release.draw import KeyedRelease, donor_units
-from tasks.release.protector import read_protector
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.storage.files import file_digest, is_full, json_digest, storage_errors, write_json
-from tasks.storage.parquet import TableInfo, class_indices
+from tasks.storage.parquet import class_indices
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
 FILE_ROWS = 2**20
@@ -39,10 +39,7 @@ class Worker:
         device = resolve_device(job.device)
         self.job = job
         self.source = LakeSource(job.lake, job.columns)
-        attributes = job.lake.attributes(TableInfo.load(job.pool).classes)
-        self.protector = read_protector(job.model, job.pool, attributes, device)
-        if (self.protector.model_digest, self.protector.pool_digest) != (job.pins.model, job.pins.pool):
-            raise ChecksumMismatch(f"{job.model}: model or pool have changed since the run started; run again")
+        self.protector = read_pinned(job, device)
         if self.protector.fitted.channel is None:
             expected = "expected a method that releases donors' records"
             raise MethodError(f"{expected}, found {job.run.method}, which makes new ones; choose another (docs/methods.md)")
@@ -56,7 +53,7 @@ class Worker:
         columns, paths = job.lake.payload, job.lake.payload_is_path
         self.release = ReleasedRows(self._keyed, pool, payload, schema, columns=columns, paths=paths)
         self._extractor = load_extractor_of(job.pool, job.lake, job.extractor, job.device, job.run.dataset)
-        self._attributes = attributes if self.source.labels else ()
+        self._attributes = job.lake.attributes(self.protector.info.classes) if self.source.labels else ()
         self._units = None if job.forbid == "none" else donor_units(pool, job.forbid)
         self._numerics = json_digest(fingerprint(device, THREADS))
 

@@ -45,8 +45,8 @@ def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.de
 
 def read_protector(model: Path, pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> Protector:
     """The protector in `model`; rejected when it was trained for another pool, or is damaged."""
-    pool_digest = digest(pool)
-    if describe_model(model)["pool_digest"] != pool_digest:
+    if describe_model(model)["pool_digest"] != digest(pool):
         raise ChecksumMismatch(f"{model}: expected the pool that it was trained for, found another; run train again")
     fitted = restore_model(model, read_setting(pool, attributes, device))
-    return Protector(fitted, read_folder(pool), pool_digest, digest(model), TableInfo.load(pool))
+    donors, info = read_folder(pool), TableInfo.load(pool)
+    return Protector(fitted, donors, digest(pool), digest(model), info)  # digests last: they name the bytes that were read

@@ -237,7 +237,7 @@ def test_a_model_swapped_under_way_is_refused(champion: Path, lake: Path, tmp_pa
         description.write_text(json.dumps(json.loads(description.read_text()), indent=3))
         return body()
 
-    with pytest.raises(DataError, match="have changed since the run started"):
+    with pytest.raises(DataError, match="expected the model that the run was planned with"):
         protect(root, lake, tmp_path / "out", hooks=Hooks(gate=PassGate(), call=swap))
 
 
