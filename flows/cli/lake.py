@@ -205,6 +205,27 @@ def _version_text(one: dict[str, Any]) -> str:
     return "  ".join([f"version {one['version']}", time, counts, f"model {models}", f"key {keys}", *notes])
 
 
+@lake_app.command()
+def locate(
+    source: Source,
+    numbers: Annotated[list[str], typer.Argument(help="Numbers of files, from messages.", show_default=False)],
+    dataset: Dataset,
+    *,
+    params: Params = PARAMS,
+    key_file: KeyFile = None,
+) -> None:
+    """Print the paths of files that messages call by number."""
+    from tasks.production.draw_key import find_key
+    from tasks.production.source import find_files
+    from tasks.sections.lake import LakeConfig
+
+    section = read_config(params, None).with_names((dataset,), ()).dataset[dataset]
+    if not isinstance(section, LakeConfig):
+        raise ConfigError(f"dataset.{dataset}: expected a section with reader: lake; name the section of the lake")
+    for path in find_files(section, source, find_key(key_file, os.environ), numbers):
+        typer.echo(path)
+
+
 @key_app.command("new")
 def make_key(path: Annotated[Path, typer.Argument(help="File to write; only its owner can read it.")]) -> None:
     """Write a new 256-bit draw key and print its id."""

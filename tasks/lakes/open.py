@@ -1,8 +1,9 @@
 """Opens a lake: hive-partitioned Parquet, Delta Lake or CSV, in a folder or an object store."""
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -40,14 +41,21 @@ class OpenLake:
     folder: str
     table: ds.Dataset
     version: int | None  # of a Delta table
+    number: Callable[[str], str]  # a file's path below the folder -> its number for messages
 
     def fragments(self) -> list[ds.Fragment]:
         """The table's files by name."""
         return sorted(self.table.get_fragments(), key=lambda fragment: str(fragment.path))
 
-    def place(self, fragment: ds.Fragment) -> str:
-        """A file's name for messages, without the path of the lake."""
+    def path(self, fragment: ds.Fragment) -> str:
+        """A file's path below the folder of the lake; it may hold private values, so no message shows it."""
         return str(fragment.path).removeprefix(self.folder).lstrip("/")
+
+    def place(self, fragment: ds.Fragment) -> str:
+        """A file for messages: folders of columns that are published anyway, and a number instead of the rest of its path."""
+        path = PurePosixPath(self.path(fragment))
+        shown = [part for part in path.parent.parts if part.partition("=")[0] in self.columns.pass_through]
+        return "/".join([*shown, f"file {self.number(path.as_posix())}"])
 
     def batches(self, fragments: Iterable[ds.Fragment], columns: Iterable[str], payload: Payload) -> Iterator[Batch]:
         """The rows of these files in batches; memory does not grow with the number of rows."""
@@ -93,8 +101,15 @@ class OpenLake:
         return list(fragment.split_by_row_group())
 
 
-def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ()) -> OpenLake:
-    """Opens the lake at a path or URL, or raises a DataError without a value; `attributes` are more text columns of CSV files."""
+def open_lake(
+    source: str, columns: LakeColumns, attributes: Iterable[str] = (), number: Callable[[str], str] | None = None
+) -> OpenLake:
+    """Opens the lake at a path or URL, or raises a DataError without a value.
+
+    Args:
+        attributes: more text columns of CSV files.
+        number: numbers files in messages, by their path below the lake; default: by their order.
+    """
     filesystem, folder = find_filesystem(source)
     version, kind = None, columns.format
     try:
@@ -114,7 +129,19 @@ def open_lake(source: str, columns: LakeColumns, attributes: Iterable[str] = ())
     except Exception as error:  # noqa: BLE001
         # Errors of Delta Lake and of object stores share no base class, and their text may hold values of statistics.
         raise DataError(f"{source}: cannot be opened as {kind} ({type(error).__name__}); check `source` and `format`") from None
-    return OpenLake(source=source, columns=columns, filesystem=filesystem, folder=folder, table=table, version=version)
+    number = number or _by_order(table, folder)
+    return OpenLake(
+        source=source, columns=columns, filesystem=filesystem, folder=folder, table=table, version=version, number=number
+    )
+
+
+def _by_order(table: ds.Dataset, folder: str) -> Callable[[str], str]:
+    @functools.cache  # once, when the first message needs it
+    def order() -> dict[str, int]:
+        paths = sorted(str(fragment.path).removeprefix(folder).lstrip("/") for fragment in table.get_fragments())
+        return {path: position for position, path in enumerate(paths, start=1)}
+
+    return lambda path: f"{order()[path]} of {len(order())}"
 
 
 def text_column(column: pa.Array, name: str, place: str) -> pa.Array:

@@ -66,7 +66,7 @@ class Protection:
                 raise DataError(f"{path}: expected a trained model with its pool, found none; run the pipeline, or give --models")
         self._gate = gate or AuditGate(config.audit, config.attacker, config.seed, config.compute.threads, layout, options.key)
         shape = TableInfo.load(pool).payload.shape
-        self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape))
+        self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape), draw_key)
         self._manifest = before = self.target.current()
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})

@@ -1,14 +1,16 @@
 """A lake to protect: its partitions, and their records, with or without labels."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pass_core.errors import ChecksumMismatch, SchemaMismatch
+from pass_core.channel.draws import keyed_words
+from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from tasks.lakes.open import open_lake, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
@@ -23,10 +25,10 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive wri
 class LakeSource:
     """Hive Parquet, Delta Lake or CSV, in a folder or an object store."""
 
-    def __init__(self, config: LakeConfig, pinned: PinnedColumns | None = None) -> None:
-        """Opens the lake at `config.source`; every file must have the `pinned` columns."""
+    def __init__(self, config: LakeConfig, key: bytes, pinned: PinnedColumns | None = None) -> None:
+        """Opens the lake at `config.source`; every file must have the `pinned` columns. `key` numbers files in messages."""
         self.config, self._pinned = config, pinned
-        self._lake = open_lake(config.source, config, config.attribute_names())
+        self._lake = open_lake(config.source, config, config.attribute_names(), functools.partial(file_number, key))
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
         context = (config.record_id, *([config.person] if config.person else []))
@@ -61,8 +63,11 @@ class LakeSource:
 
     def count_rows(self, partition: SourcePartition) -> int:
         """The number of records, from footers where there are any."""
-        with self._lake.reading(partition.name):
-            return sum(self._fragments[path].count_rows() for path in partition.files)
+        rows = 0
+        for fragment in (self._fragments[path] for path in partition.files):
+            with self._lake.reading(self._lake.place(fragment)):
+                rows += fragment.count_rows()
+        return rows
 
     def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
         """The records of a partition in batches; rejects files that are damaged, have changed or have other columns."""
@@ -95,15 +100,30 @@ class LakeSource:
         """Of names, sizes and times; a Delta table's files never change under their name."""
         infos = self._lake.filesystem.get_file_info(paths) if self._lake.version is None else ()
         states = {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
-        return json_digest([[self._lake.place(self._fragments[path]), *states.get(path, ())] for path in paths])
+        return json_digest([[self._lake.path(self._fragments[path]), *states.get(path, ())] for path in paths])
 
     def _folders(self, path: str) -> dict[str, str]:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""
         if self._lake.version is None:
-            parts = PurePosixPath(self._lake.place(self._fragments[path])).parent.parts
+            parts = PurePosixPath(self._lake.path(self._fragments[path])).parent.parts
             return dict(part.split("=", 1) for part in parts if "=" in part)
         keys = ds.get_partition_keys(self._fragments[path].partition_expression)
         return {name: NO_VALUE if value is None else quote(str(value), safe=" ") for name, value in keys.items()}
+
+
+def file_number(key: bytes, path: str) -> str:
+    """The number of a source file in messages: without the key, it reveals nothing about the path."""
+    return f"{int(keyed_words(key, 'source file', (), [path])[0]):016x}"
+
+
+def find_files(config: LakeConfig, source: str, key: bytes, numbers: Sequence[str]) -> list[str]:
+    """The paths below a source of the files that messages call by these numbers."""
+    lake, wanted = open_lake(source, config, number=functools.partial(file_number, key)), set(numbers)
+    found = {number: path for path in map(lake.path, lake.fragments()) if (number := lake.number(path)) in wanted}
+    if lost := len(wanted - set(found)):
+        expected = f"expected the numbers of files, found {lost} that no file has now under this key"
+        raise DataError(f"{source}: {expected}; copy them from the message, and give the key of that run")
+    return [found[number] for number in numbers]
 
 
 def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:

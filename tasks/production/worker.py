@@ -38,7 +38,7 @@ class Worker:
         """Loads everything, and checks that model and pool are those of the run's start."""
         device = resolve_device(job.device)
         self.job = job
-        self.source = LakeSource(job.lake, job.columns)
+        self.source = LakeSource(job.lake, job.key, job.columns)
         self.protector = read_pinned(job, device)
         if self.protector.fitted.channel is None:
             expected = "expected a method that releases donors' records"

@@ -134,8 +134,8 @@ def test_damaged_payloads_are_named_by_place_not_by_id(tmp_path: Path) -> None:
     settings = COLUMNS | {"payload": ("file",), "payload_kind": "image"}
     records, _, quarantine = read_everything("lake", tmp_path, budget=2, **settings)
     assert records.record_ids == ("1000", "1001", "1003", "1005")
-    assert [entry["file"] for entry in quarantine.entries] == ["calls.parquet, row 2", "calls.parquet, row 4"]
-    with pytest.raises(DataError, match=r"calls\.parquet, row 2: payload is damaged") as error:
+    assert [entry["file"] for entry in quarantine.entries] == ["file 1 of 1, row 2", "file 1 of 1, row 4"]
+    with pytest.raises(DataError, match=r"file 1 of 1, row 2: payload is damaged") as error:
         read_everything("lake", tmp_path, **settings)
     assert "1002" not in str(error.value)
 

@@ -5,20 +5,28 @@ The whole chain runs as a user runs it, with Prefect, MLflow and Great Expectati
 
 import gzip
 import os
+import re
+import shutil
 import sqlite3
 import struct
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
+from flows.cli.main import app
 from pass_core.channel.draws import key_id
+from pass_core.errors import PassError
 from pass_core.randomness import stream
 from tasks.config import load_config
 from tasks.production.draw_key import find_key, new_key
@@ -27,9 +35,9 @@ from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tests.conftest import PROJECT
 from tests.media import sound
-from tests.tasks.production.lakes import KEY, PARAMS, released, write_lake, write_params
+from tests.tasks.production.lakes import KEY, PARAMS, protect, released, write_lake, write_params
 
-CANARIES = (b"CANARY-ID", b"CANARY-PERSON", b"CANARY-GENDER", b"CANARY-SECRET", b"CANARY-TAG")
+CANARIES = (b"CANARY-PATIENT", b"CANARY-FILE", b"CANARY-ID", b"CANARY-PERSON", b"CANARY-GENDER", b"CANARY-SECRET", b"CANARY-TAG")
 SECTION: dict[str, Any] = {
     "reader": "lake",
     "record_id": "call",
@@ -52,13 +60,15 @@ def _tagged(wav: bytes, text: str) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
-def _calls(start: int, days: int, per_day: int) -> pa.Table:
+def _calls(start: int, days: int, per_day: int, patients: int = 0) -> pa.Table:
     n = days * per_day
     rng = stream(2, "canaries", str(start))
     gender, topic = rng.integers(0, 2, n), rng.integers(0, 2, n)
     clips = [sound(0.12, pitch=200.0 + 150 * g + 400 * t + k % 50) for k, (g, t) in enumerate(zip(gender, topic, strict=True))]
+    private = {"patient": [f"CANARY-PATIENT-{k % patients}" for k in range(n)]} if patients else {}
     return pa.table(
         {
+            **private,
             "call": [f"CANARY-ID-{start + k}" for k in range(n)],
             "customer": [f"CANARY-PERSON-{(start + k) % 23}" for k in range(n)],
             "day": [f"2026-11-{1 + (start + k) // per_day:02d}" for k in range(n)],
@@ -85,7 +95,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _protect(house: Path, target: str, *more: str) -> subprocess.CompletedProcess[str]:
+def _protect(house: Path, target: str, *more: str, source: str = "source") -> subprocess.CompletedProcess[str]:
     tracking = {"enabled": True, "store": "mlflow"}
     write_params(house, dataset={"calls": SECTION}, pool={"donors": 24}, tracking=tracking, protect=PARAMS["protect"])
     for name in ("home", "temporary"):
@@ -98,7 +108,7 @@ def _protect(house: Path, target: str, *more: str) -> subprocess.CompletedProces
         "PYTHONPATH": str(PROJECT),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     }
-    command = [sys.executable, "-m", "flows.cli", "lake", "protect", "source", target, "--dataset", "calls", "--models", "root"]
+    command = [sys.executable, "-m", "flows.cli", "lake", "protect", source, target, "--dataset", "calls", "--models", "root"]
     return subprocess.run(
         [*command, "--workers", "1", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
     )
@@ -130,7 +140,13 @@ def _search(folder: Path, wanted: tuple[bytes, ...], spared: tuple[str, ...] = (
     return found
 
 
-SPARED = ("source/", "training/", "root/")  # the originals, and pool and model with what training made of them
+SPARED = (
+    "source/",
+    "wards/",
+    "by_path/",
+    "training/",
+    "root/",
+)  # the originals, and pool and model with what training made of them
 
 
 def test_nothing_planted_is_left_behind(house: Path) -> None:
@@ -189,9 +205,79 @@ def test_a_failing_run_reveals_nothing_either(house: Path) -> None:
     assert not left
 
 
-def test_the_search_finds_what_is_there(house: Path, tmp_path: Path) -> None:
-    """The control: in the source every kind is found, and in files of every kind that a run leaves."""
-    assert set(_search(house / "source", CANARIES)) == set(CANARIES)
+def _wards(folder: Path) -> dict[str, Path]:
+    """A lake with a folder per day and patient, and a name in each file's name; day -> one of its files."""
+    table = _calls(4800, 4, 24, patients=3)
+    ds.write_dataset(
+        table,
+        folder,
+        format="parquet",
+        partitioning=["day", "patient"],
+        partitioning_flavor="hive",
+        basename_template="CANARY-FILE-{i}.parquet",
+    )
+    days = sorted(path for path in folder.iterdir() if path.is_dir())
+    return {day.name: next(day.rglob("*.parquet")) for day in days}
+
+
+def test_private_folders_and_damaged_files_reveal_nothing(house: Path) -> None:
+    """Table files that are cut off, changed, or have other columns, and a damaged recording, each below a private folder."""
+    files = list(_wards(house / "wards").values())
+    files[0].write_bytes(files[0].read_bytes()[:-60])
+    table = pq.read_table(files[1], partitioning=None)
+    column, clips = table.column_names.index("recording"), table.column("recording").to_pylist()
+    pq.write_table(table.set_column(column, "recording", pa.array([b"CANARY-TAG", *clips[1:]], pa.binary())), files[1])
+    table = pq.read_table(files[2], partitioning=None)
+    pq.write_table(table.set_column(0, "call", pa.array([*table.column("call").to_pylist()[:-1], None])), files[2])
+    done = _protect(house, "wards-out", source="wards")
+    assert done.returncode == 2, done.stderr
+    assert "file " in done.stderr
+    (house / "wards.log").write_text(done.stdout + done.stderr)
+    left = _search(house, CANARIES, (*SPARED, "secrets/"))
+    assert not left
+    # Who has the key finds the file that the message calls by number.
+    number = re.findall(r"file ([0-9a-f]{16})", done.stderr)[0]
+    options = ["--dataset", "calls", "--params", str(house / "params.yaml"), "--key-file", str(house / "secrets" / "draw.key")]
+    found = CliRunner().invoke(app, ["lake", "locate", str(house / "wards"), number, *options])
+    assert house / "wards" / found.output.strip() in files[:3]
+
+
+def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "no id": ("have no value", lambda t: _with(t, "call", pa.array([*t["call"].to_pylist()[:-1], None]))),
+    "ids twice": ("every record id once", lambda t: pa.concat_tables([t, t.slice(0, 1)])),
+    "no person": ("have no value", lambda t: _with(t, "customer", pa.array([None, *t["customer"].to_pylist()[1:]]))),
+    "a list as id": ("of another type: call", lambda t: _with(t, "call", pa.array([[v] for v in t["call"].to_pylist()]))),
+    "another class": ("class", lambda t: _with(t, "gender", pa.array(["CANARY-GENDER-x"] * len(t)))),
+    "another column": ("new: notes", lambda t: t.append_column("notes", t["secret"])),
+    "no recording": ("payload is missing", lambda t: _with(t, "recording", pa.nulls(len(t), pa.binary()))),
+    "no column": ("missing: call", lambda t: t.drop_columns(["call"])),
+    "no audio": ("payload", lambda t: _with(t, "recording", pa.array([b"CANARY-TAG"] * len(t), pa.binary()))),
+}
+
+
+def test_refusals_reveal_nothing(house: Path, tmp_path: Path) -> None:
+    """Every damage of a file in a private folder; also the whole chain of exceptions, which a log may print."""
+    params: dict[str, object] = {"dataset": {"calls": SECTION}, "pool": {"donors": 24}}
+    for number, (expected, damage) in enumerate(DAMAGES.values()):
+        file = list(_wards(tmp_path / f"lake{number}").values())[2]
+        pq.write_table(damage(pq.read_table(file, partitioning=None)), file)
+        with pytest.raises(PassError, match=expected) as error:
+            protect(house / "root", tmp_path / f"lake{number}", tmp_path / f"out{number}", params=params)
+        said = "".join(traceback.format_exception(error.value))
+        assert not [value for value in CANARIES if value.decode() in said]
+        assert not _search(tmp_path, CANARIES, (f"lake{number}/",))
+        shutil.rmtree(tmp_path / f"lake{number}")
+
+
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    """The control: in the sources every kind is found, and in files of every kind that a run leaves."""
+    _wards(tmp_path / "wards")
+    assert set(_search(tmp_path / "wards", CANARIES)) == set(CANARIES)
+    shutil.rmtree(tmp_path / "wards")
     pq.write_table(pa.table({"a": ["CANARY-ID-1"] * 9}), tmp_path / "a.parquet", compression="zstd")
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"CANARY-ID-1"))
     np.savez(tmp_path / "c.npz", x=np.frombuffer(b"CANARY-ID-1", dtype=np.uint8))
@@ -211,8 +297,6 @@ def test_paths_are_released_as_files_of_their_own(house: Path) -> None:
         (house / "by_path" / paths[-1]).write_bytes(data)
     column = table.column_names.index("recording")
     write_lake(table.set_column(column, "recording", pa.array(paths)), house / "by_path")
-    from tests.tasks.production.lakes import protect
-
     section = SECTION | {"payload_is_path": True}
     params: dict[str, object] = {"dataset": {"calls": section}, "pool": {"donors": 24}}
     protect(house / "root", house / "by_path", house / "paths-out", params=params)
