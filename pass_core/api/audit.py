@@ -11,7 +11,8 @@ import numpy as np
 
 import pass_core.attacks
 from pass_core import discovery
-from pass_core.api.protector import Key, Labelled, Protector
+from pass_core.api.containers import Labelled
+from pass_core.api.protector import Key, Protector
 from pass_core.auditing.analyses.seed_replay import Replay, find_replay
 from pass_core.auditing.findings import AuditFindings, Check, Verdict, with_interval
 from pass_core.auditing.recipient import Recipient

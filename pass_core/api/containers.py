@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pass_core.data import FloatArray
+from pass_core.data import FloatArray, IntArray, Records
 from pass_core.errors import DataError
 
 Values = NDArray[Any]  # of the caller's own number type
 Names = NDArray[np.str_]
 
 _MISSING = {"None", "nan", "<NA>", "NaT"}  # how libraries print a missing value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """Records with everything that an audit needs of them."""
+
+    records: Records
+    ids: Names
+    persons: Names  # a record without a person is a person of its own
+    learnt_from: IntArray | None = None  # positions that the protector was trained on; None: unknown
+
+    def subset(self, rows: IntArray) -> "Labelled":
+        """The records at these positions."""
+        return Labelled(records=self.records.subset(rows), ids=self.ids[rows], persons=self.persons[rows])
+
+    @property
+    def blocks(self) -> IntArray:
+        """Records with one number depend on each other: those of one person."""
+        return np.unique(self.persons, return_inverse=True)[1].astype(np.int64)
 
 
 def read_values(X: Any) -> Values:
@@ -66,6 +86,18 @@ def read_labels(labels: Any, names: Sequence[str], n: int) -> dict[str, Names]:
     if labels is None or len(names) != 1:
         raise DataError(f"labels: expected a mapping or a table with {', '.join(names)}, found {type(labels).__name__}")
     return {names[0]: read_names(labels, n, f"labels of {names[0]!r}")}
+
+
+def class_numbers(texts: Mapping[str, Names], classes: Mapping[str, tuple[str, ...]]) -> dict[str, IntArray]:
+    """The numbers of these classes among those of `fit`."""
+    labels: dict[str, IntArray] = {}
+    for name, text in texts.items():
+        number = {label: k for k, label in enumerate(classes[name])}
+        labels[name] = np.array([number.get(label, -1) for label in text.tolist()], dtype=np.int64)
+        if unknown := int((labels[name] < 0).sum()):
+            found = f"expected the {len(number)} classes of fit, found {unknown} record(s) of others"
+            raise DataError(f"labels of {name!r}: {found}; drop those records, or fit with them")
+    return labels
 
 
 def read_names(values: Any, n: int, what: str) -> Names:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -12,14 +13,34 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pass_core.api.containers import Names, Values, as_features, columns_of, like, read_ids, read_labels, read_names, read_values
+from pass_core.api.containers import (
+    Labelled,
+    Names,
+    Values,
+    as_features,
+    class_numbers,
+    columns_of,
+    like,
+    read_ids,
+    read_labels,
+    read_names,
+    read_values,
+)
 from pass_core.channel.draws import experiment_key, keyed_words
 from pass_core.channel.pool import Column, Forbidden, PoolConfig, sample_pool
-from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, draw_donors, exclusion_among
+from pass_core.channel.substitution import (
+    Channel,
+    Exclusion,
+    carried_attributes,
+    channel_of_records,
+    draw_donors,
+    exclusion_among,
+)
 from pass_core.data import Attribute, IntArray, Records, Role, shown_classes
 from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
-from pass_core.methods.base import Fitted, ReleaseContext, find_method, fit_method, known_attributes
+from pass_core.methods.base import Fitted, FittedChannel, ReleaseContext, find_method, fit_method, known_attributes
+from pass_core.methods.transport.notes import not_hidden
 from pass_core.randomness import stream
 from pass_core.storage import models
 from pass_core.storage.files import AnyPath, as_path, digest, read_json, write_json
@@ -33,30 +54,12 @@ FORMAT = 1
 Key = bytes | Literal["experiment"] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
-    """Records with everything that an audit needs of them."""
-
-    records: Records
-    ids: Names
-    persons: Names  # a record without a person is a person of its own
-    learnt_from: IntArray | None = None  # positions that the protector was trained on; None: unknown
-
-    def subset(self, rows: IntArray) -> "Labelled":
-        """The records at these positions."""
-        return Labelled(records=self.records.subset(rows), ids=self.ids[rows], persons=self.persons[rows])
-
-    @property
-    def blocks(self) -> IntArray:
-        """Records with one number depend on each other: those of one person."""
-        return np.unique(self.persons, return_inverse=True)[1].astype(np.int64)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)  # scikit-learn compares by identity and prints what differs from the defaults
 class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Replaces every record by a real donor's record, so that private attributes cannot be inferred.
 
-    After `fit`: `classes_` (attribute -> classes), `donors_` (the donors' records), `fitted_` (what the method has learnt).
+    After `fit`: `classes_` (attribute -> classes), `donors_` (the donors' records), `fitted_` (what the method has learnt),
+    `notes_` (what it leaves visible, in sentences that are also warnings).
     """
 
     method: str = "transport"  # or "pass", or the full name of any module of `pass_core.methods`
@@ -113,11 +116,17 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             method, records, blocks, context=setting, config=config, training=training, rng_for=rng_for, run=run
         )
         self._learnt(fitted)
+        self.notes_ = not_hidden(records.labels, setting.attributes, setting.known, people)
+        self.notes_ += fitted.notes if isinstance(fitted, FittedChannel) else ()
+        for note in self.notes_:
+            warnings.warn(note, stacklevel=2)
         named = Records(data.records.features, {name: labels_of[name] for name in roles})
         self.training_ = dataclasses.replace(data, records=named, learnt_from=known[learnt])  # for `audit`; never saved
         return self
 
-    def transform(self, X: Any, ids: Any = None, persons: Any = None, key: Key = None, *, return_donors: bool = False) -> Any:
+    def transform(
+        self, X: Any, ids: Any = None, persons: Any = None, key: Key = None, *, labels: Any = None, return_donors: bool = False
+    ) -> Any:
         """A donor's record for every record, in the container that X is.
 
         The donor is a function of the key, the record's id and the model: every call draws the same donor for an id. Drawing
@@ -127,10 +136,12 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             ids: (n,) stable names of the records; None: derived from their numbers, so that equal records get the same donor.
             persons: (n,) whose record it is; needed for forbid="same_person".
             key: 32 secret bytes; keep them to draw the same donors again. None: as `Protector(key=...)` says, else an error.
+            labels: attribute -> (n,) classes of the attributes under `carried` in transport's settings; others are not read.
             return_donors: also return the donors' positions in `donors_`.
         """
         check_is_fitted(self, "fitted_")
-        data = self.records(X, ids=ids, persons=persons)
+        carried = tuple(a.name for a in carried_attributes(self.fitted_.channel))
+        data = self.records(X, labels if carried else None, persons=persons, ids=ids, of=carried)
         secret = self.draw_key(key)
         if self.fitted_.channel is not None or return_donors:
             drawn = self.draw(data, secret)
@@ -142,7 +153,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def fit_transform(self, X: Any, labels: Any = None, persons: Any = None, ids: Any = None, key: Any = None) -> Any:
         """Fits on these records, then replaces them."""
-        return self.fit(X, labels, persons, ids).transform(X, ids, persons, key)
+        return self.fit(X, labels, persons, ids).transform(X, ids, persons, key, labels=labels)
 
     def save(self, folder: AnyPath) -> None:
         """Writes model, donors and parameters (safetensors and JSON). The folder is as confidential as the donors' records."""
@@ -226,15 +237,17 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """The attributes with their roles and classes."""
         return tuple(Attribute(name, self.classes_[name], role) for name, role in self._roles().items())
 
-    def records(self, X: Any, labels: Any = None, *, persons: Any = None, ids: Any = None) -> Labelled:
-        """Records as the fitted method reads them; labels, where they are given, as numbers of the classes of `fit`."""
+    def records(
+        self, X: Any, labels: Any = None, *, persons: Any = None, ids: Any = None, of: Sequence[str] | None = None
+    ) -> Labelled:
+        """Records as the fitted method reads them; labels (`of` these attributes, else all) as numbers of `fit`'s classes."""
         values = read_values(X)
         if values.shape[1:] != self.donors_.shape[1:] or columns_of(X) not in (None, self.feature_names_in_ or columns_of(X)):
             found = f"expected records of shape {self.donors_.shape[1:]} with the columns of fit, found {values.shape[1:]}"
             raise DataError(f"X: {found}; select the same columns in the same order")
         if persons is None and self.forbid == "same_person":
             raise ConfigError('persons: expected one for every record, since forbid="same_person" needs them, found none')
-        texts = {} if labels is None else read_labels(labels, tuple(self._roles()), len(values))
+        texts = {} if labels is None else read_labels(labels, tuple(of or self._roles()), len(values))
         return self._labelled(values, texts, persons, ids)
 
     def channel_for(self, data: Labelled) -> Channel:
@@ -242,7 +255,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         channel, exclusion = self.fitted_.channel, self._exclusion(data.ids, data.persons)
         if channel is None:
             raise MethodError(f"method: expected one that draws donors, found {self.method!r}, which makes new records")
-        return channel if exclusion is None else ExcludingChannel(channel, exclusion)
+        return channel_of_records(channel, data.records.labels, exclusion)
 
     def draw(self, data: Labelled, key: bytes) -> IntArray:
         """Positions of the donors of these records in `donors_`."""
@@ -267,13 +280,7 @@ class Protector(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return exclusion_among(names.tolist(), donors.tolist())
 
     def _labelled(self, values: Values, texts: Mapping[str, Names], persons: Any, ids: Any) -> Labelled:
-        features, labels = as_features(values), {}
-        for name, text in texts.items():
-            number = {label: k for k, label in enumerate(self.classes_[name])}
-            labels[name] = np.array([number.get(label, -1) for label in text.tolist()], dtype=np.int64)
-            if unknown := int((labels[name] < 0).sum()):
-                found = f"expected the {len(number)} classes of fit, found {unknown} record(s) of others"
-                raise DataError(f"labels of {name!r}: {found}; drop those records, or fit with them")
+        features, labels = as_features(values), class_numbers(texts, self.classes_)
         names = read_ids(ids, features)
         people = names if persons is None else read_names(persons, len(values), "persons")
         return Labelled(records=Records(features, labels), ids=names, persons=people)

@@ -2,9 +2,9 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pass_core.channel.draws import inverse_cdf, keyed_words, uniform_words
-from pass_core.data import FloatArray, IntArray
+from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.errors import MethodError
 
 # Rows are scored in padded blocks of one fixed size: the last bits of a float32 product depend on the matrix's shape,
@@ -46,8 +46,12 @@ class BlockChannel(ABC):
             padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
             padded[: rows.stop - rows.start] = features[rows]
             with torch.inference_mode():
-                found = self.probabilities(torch.from_numpy(padded).to(self.donors.device))
+                found = self.probabilities_at(rows, torch.from_numpy(padded).to(self.donors.device))
             yield rows, found[: rows.stop - rows.start].cpu().numpy()
+
+    def probabilities_at(self, rows: slice, records: Tensor) -> Tensor:  # noqa: ARG002 (for channels that know more of them)
+        """P (records, pool) of the records at these positions, and of the padding after them."""
+        return self.probabilities(records)
 
     @abstractmethod
     def probabilities(self, records: Tensor) -> Tensor:
@@ -105,6 +109,30 @@ class ExcludingChannel:
                 raise MethodError(f"pool.forbid: {found}; raise pool.donors, or forbid less")
             np.divide(allowed, totals, out=allowed)
             yield rows, allowed
+
+
+@runtime_checkable
+class Selecting(Protocol):
+    """A channel that depends on classes that records carry beside their features."""
+
+    @property
+    def carried(self) -> tuple[Attribute, ...]:
+        """Attributes whose class every record has to carry at release."""
+
+    def knowing(self, labels: Mapping[str, IntArray]) -> Channel:
+        """The channel of records with these classes, in the order of the features given to `blocks`."""
+
+
+def carried_attributes(channel: Channel | None) -> tuple[Attribute, ...]:
+    """Attributes whose class every record has to carry at release; none for most channels."""
+    return channel.carried if isinstance(channel, Selecting) else ()
+
+
+def channel_of_records(channel: Channel, labels: Mapping[str, IntArray], exclusion: Exclusion | None) -> Channel:
+    """The channel as these records are released: with the classes that they carry, without the donors excluded for them."""
+    if isinstance(channel, Selecting):
+        channel = channel.knowing(labels)
+    return channel if exclusion is None else ExcludingChannel(channel, exclusion)
 
 
 def exclusion_among(names: Sequence[str], donors: Sequence[str]) -> Exclusion:

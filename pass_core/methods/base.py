@@ -80,6 +80,7 @@ class FittedChannel:
     donor_features: FloatArray  # (pool, *shape)
     learnt: Mapping[str, Tensor]
     figures: Mapping[str, float] = field(default_factory=dict)  # of its training, beside the curves; not saved with the model
+    notes: tuple[str, ...] = ()  # what training left visible, in sentences; not saved either
 
     def transform(self, features: FloatArray, rng: Rng) -> FloatArray:
         return draw_substitutes(self.channel, features, self.donor_features, rng)

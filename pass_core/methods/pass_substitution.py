@@ -109,7 +109,9 @@ class PassSubstitution:
         donors = config.donor_length * torch.randn(len(context.pool), config.embedding_size, generator=generator)
         donors = donors.to(context.device).requires_grad_()
         labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
-        teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world) if weights.teacher else None
+        teacher: _Teacher | None = None
+        if weights.teacher:
+            teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world)
         objective = _objective(data, context, private=private, useful=useful, weights=weights, config=config, world=run.world)
         entropies = [joint_entropy([data.labels[a.name]]) for a in useful]
         constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
@@ -120,7 +122,7 @@ class PassSubstitution:
             hidden, kept = ([labels[a.name][rows] for a in kind] for kind in (private, useful))
             with encoder_precision(training, context.device):
                 embedded = encoder(features[rows])
-            total, terms = objective(embedded.float(), donors, hidden, kept, teacher(rows) if teacher else None)
+            total, terms = objective(embedded.float(), donors, hidden, kept, teacher.rows(rows) if teacher else None)
             bound = {"bound": total.detach() + constant} if weights.bounded else {}
             return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
 
@@ -137,7 +139,8 @@ class PassSubstitution:
         learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
         validation = Validation(figures, TOTAL, training.patience) if len(held_out.records) else None
         minimise(batch_loss, learnt, len(data), training, generator=generator, run=run, validation=validation)
-        return _fitted(encoder, donors.detach(), config, context)
+        notes = tuple(f"the imitated transport: {note}" for note in teacher.notes) if teacher else ()
+        return dataclasses.replace(_fitted(encoder, donors.detach(), config, context), notes=notes)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
         context.check_pool(len(state["donors"]))
@@ -157,17 +160,25 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
     return Records(data.features, {**data.labels, name: combined}), (joint,)
 
 
+@dataclass(frozen=True, slots=True)
+class _Teacher:
+    """What is imitated."""
+
+    rows: Callable[[Tensor], Tensor]  # record indices -> its rows of P
+    notes: tuple[str, ...]  # what it leaves visible
+
+
 def _teacher(
     data: Records, context: ReleaseContext, config: PassConfig, *, training: TrainConfig, rng: Rng, world: World
-) -> Callable[[Tensor], Tensor]:
-    """Transport solved on the same records: record indices -> its rows of P.
+) -> _Teacher:
+    """Transport solved on the same records.
 
     A resumed training solves it again: that takes minutes where training takes longer, and gives the same result.
     """
     transport, run = TransportConfig(epsilon=config.teacher_epsilon), TrainingContext(world=world)
-    channel = solve_transport(data, context=context, config=transport, training=training, rng=rng, run=run)
+    channel, notes = solve_transport(data, context=context, config=transport, training=training, rng=rng, run=run)
     seen = channel.look_at(torch.from_numpy(data.features).to(context.device), context.exclusion)
-    return lambda rows: channel.mixed(seen.rows(rows))
+    return _Teacher(lambda rows: channel.mixed(seen.rows(rows)), notes)
 
 
 def _objective(

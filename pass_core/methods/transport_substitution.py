@@ -26,9 +26,9 @@ class TransportSubstitution:
 
     def fit(self, data: Records, *, context: ReleaseContext, **given: Any) -> FittedChannel:
         """See `solve_transport`."""
-        channel = solve_transport(data, context=context, **given)
+        channel, notes = solve_transport(data, context=context, **given)
         figures = held_out_figures(channel.classifier, data, given["run"].held_out, channel.cells)
-        return replace(_fitted(channel, context), figures=figures)
+        return replace(_fitted(channel, context), figures=figures, notes=notes)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: TransportConfig) -> FittedChannel:
         potentials = state["potentials"]

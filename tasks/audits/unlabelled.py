@@ -12,6 +12,7 @@ from pass_core.auditing.drift import RECORDS, Side, find_drift, judge_drift
 from pass_core.auditing.findings import Check, Unlabelled, Verdict
 from pass_core.auditing.thresholds import Limit
 from pass_core.channel.pool import Forbidden
+from pass_core.channel.substitution import carried_attributes
 from pass_core.data import IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import ChecksumMismatch, DataError
@@ -131,8 +132,9 @@ def unlabelled_document(path: Path, key: RunKey, config: Config, layout: Layout)
     dataset, forbid, folder = config.dataset[key.dataset], config.pool.forbid, layout.artefact("features", key)
     model, pool = layout.artefact("model", key), layout.artefact("pool", key)
     attributes = dataset.attributes(TableInfo.same_features(folder, pool).classes)
-    compute, audited = config.compute, read_features(folder, ())
+    compute = config.compute
     protector = read_protector(model, pool, attributes, resolve_device(compute.device))
+    audited = read_features(folder, carried_attributes(protector.fitted.channel))
     labelled = read_labelled_audit(layout, key)
 
     def rng_for(*labels: str) -> np.random.Generator:

@@ -10,6 +10,7 @@ from pass_core.attacks.base import AttackTask
 from pass_core.attacks.network import ATTACK, NetworkAdversary, NetworkConfig, train_classifier
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Subject, make_subject
 from pass_core.channel.joint_law import ChannelLaw, channel_law, mutual_information, rule_accuracy
+from pass_core.channel.substitution import channel_of_records
 from pass_core.checks import ranged
 from pass_core.data import Attribute, FloatArray, IntArray, Records, Rng
 from pass_core.methods.base import Adversarial, Fitted
@@ -87,7 +88,8 @@ def measure(
     """Attacks every attribute of one release of the test records; `on_epoch(attribute)` listens to its attack."""
     test, rng, law = split.test, stream(seed, "release", "test"), None
     if fitted.channel is not None:
-        law = channel_law(fitted.channel, test.features, test.labels, split.attributes, rng=rng, n_draws=1)
+        channel = channel_of_records(fitted.channel, test.labels, None)
+        law = channel_law(channel, test.features, test.labels, split.attributes, rng=rng, n_draws=1)
     subject = _subject(fitted, split, donor_features, law, draws=config.draws, seed=seed)
     own, drawn = (fitted.adversaries if isinstance(fitted, Adversarial) else {}), subject.substitution
     found = {}
@@ -123,7 +125,7 @@ def _subject(
         release = MadeRelease((made,), lambda k: fitted.transform(split.train.features, stream(seed, "release", str(k % draws))))
     else:
         release = DrawnRelease(
-            channel=lambda _split, _rows: channel,
+            channel=lambda kind, rows: channel_of_records(channel, getattr(split, kind).subset(rows).labels, None),
             donor_features=donor_features,
             drawn_test=law.draws[0],
             fresh_draws=draws,

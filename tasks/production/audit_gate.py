@@ -19,7 +19,7 @@ from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
-from pass_core.channel.substitution import Channel, ExcludingChannel, Exclusion, exclusion_among
+from pass_core.channel.substitution import Channel, Exclusion, carried_attributes, channel_of_records, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
 from pass_core.errors import AuditError, DataError
@@ -93,7 +93,7 @@ class AuditGate:
             labelled = read_labelled_audit(self.layout, self.key)
             features = self.layout.artefact("features", self.key)
             TableInfo.same_features(features, job.pool)
-            held_out = read_features(features, ())
+            held_out = read_features(features, carried_attributes(protector.fitted.channel))
         except DataError as error:
             raise AuditError(f"the lake has no labels, and there is no labelled audit to rely on: {error}") from None
         audited = labelled.document.forbid
@@ -101,7 +101,7 @@ class AuditGate:
             raise AuditError(f"champion's audit: expected pool.forbid {job.forbid}, found {audited}; run audit again")
 
         def channel(rows: IntArray) -> Channel:
-            return _channel(protector, sample.units[rows], job)
+            return _channel(protector, sample, rows, job)
 
         reference = side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid)
         new = Side(sample.features, sample.persons, sample.persons, channel, drawn=sample.donors)
@@ -151,7 +151,7 @@ def _subject(
         test=whole.subset(rows["test"]),
         # Whether a donor is in the sample is not examined, so donors count as strangers.
         release=DrawnRelease(
-            channel=lambda split, chosen: _channel(protector, sample.units[rows[split][chosen]], job),
+            channel=lambda split, chosen: _channel(protector, sample, rows[split][chosen], job),
             donor_features=array_of(protector.pool, FEATURES, protector.info.feature_shape),
             drawn_test=sample.donors[rows["test"]],
             drawn_train=sample.donors[rows["train"]],
@@ -162,14 +162,14 @@ def _subject(
     )
 
 
-def _channel(protector: Protector, units: IntArray, job: Job) -> Channel:
-    """P(x'|x) of records with these units, as it was used for their draws."""
-    channel = protector.fitted.channel
+def _channel(protector: Protector, sample: Sample, rows: IntArray, job: Job) -> Channel:
+    """P(x'|x) of these records, as it was used for their draws."""
+    channel, exclusion = protector.fitted.channel, None
     assert channel is not None  # noqa: S101 (workers reject other methods)
-    if job.forbid == "none":
-        return channel
-    excluded = exclusion_among([], donor_units(protector.pool, job.forbid)).donor_units
-    return ExcludingChannel(channel, Exclusion(units, excluded))
+    if job.forbid != "none":
+        excluded = exclusion_among([], donor_units(protector.pool, job.forbid)).donor_units
+        exclusion = Exclusion(sample.units[rows], excluded)
+    return channel_of_records(channel, {name: classes[rows] for name, classes in sample.carried.items()}, exclusion)
 
 
 def _split(persons: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

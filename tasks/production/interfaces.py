@@ -85,6 +85,7 @@ class Sample:
     persons: IntArray  # numbers, equal for records of one person
     units: IntArray  # for `pool.forbid`: the number of the donors that a record must not be replaced by, -1 for none
     labels: Mapping[str, IntArray]  # attribute -> class index; empty without labels
+    carried: Mapping[str, IntArray]  # the same of attributes whose class selects donors
     attributes: tuple[Attribute, ...]  # with the pool's classes
     of: int  # records of which these are the sample
 

@@ -25,14 +25,19 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive wri
 class LakeSource:
     """Hive Parquet, Delta Lake or CSV, in a folder or an object store."""
 
-    def __init__(self, config: LakeConfig, key: bytes, pinned: PinnedColumns | None = None) -> None:
-        """Opens the lake at `config.source`; every file must have the `pinned` columns. `key` numbers files in messages."""
+    def __init__(
+        self, config: LakeConfig, key: bytes, pinned: PinnedColumns | None = None, carried: tuple[str, ...] = ()
+    ) -> None:
+        """Opens the lake at `config.source`; every file must have the `pinned` columns and the `carried` attributes.
+
+        `key` numbers files in messages.
+        """
         self.config, self._pinned = config, pinned
         self._lake = open_lake(config.source, config, config.attribute_names(), functools.partial(file_number, key))
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
         context = (config.record_id, *([config.person] if config.person else []))
-        self._lake.require([*context, *config.payload, *config.pass_through])
+        self._lake.require([*context, *config.payload, *config.pass_through, *carried])
         with self._lake.reading():
             self.payload = payload_of(self._lake)
         in_folders = {name for path in self._fragments for name in self._folders(path)}
@@ -40,7 +45,7 @@ class LakeSource:
         self.partition_columns = tuple(name for name in config.pass_through if name in in_folders)
         self.passed_columns = tuple(name for name in config.pass_through if name not in in_folders)
         self.labels = config.attribute_names() if all(name in self.schema for name in config.roles()) else ()
-        self._reader = RecordReader(self._lake, self.payload, (*context, *self.labels), self.passed_columns)
+        self._reader = RecordReader(self._lake, self.payload, (*context, *self.labels, *carried), self.passed_columns)
 
     def released_schema(self, release: tuple[str, ...], plain_lists: bool) -> pa.Schema:
         """The payload, a donor's attributes in `release` and passed columns, in the source's types and without metadata."""

@@ -21,6 +21,7 @@ from tasks.production.manifest import Pins, Receipt, read_receipt
 from tasks.storage.files import read_json, sync_folder, write_json
 
 DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
+CARRIED = "carried."  # before the names of attributes among a sample's arrays
 
 
 def _slug(partition: str) -> str:
@@ -120,6 +121,7 @@ def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attri
         persons=np.argsort(np.argsort(first))[places].astype(np.int64),
         units=arrays["units"],
         labels=labels,
+        carried={name.removeprefix(CARRIED): values for name, values in arrays.items() if name.startswith(CARRIED)},
         attributes=attributes if labels else (),
         of=sum(one.receipt.rows for one in staged.values()),
     )

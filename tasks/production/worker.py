@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pass_core.channel.draws import WordArray, keyed_words
-from pass_core.channel.substitution import BLOCK_ROWS, Channel, ExcludingChannel, exclusion_among
+from pass_core.channel.substitution import BLOCK_ROWS, Channel, carried_attributes, channel_of_records, exclusion_among
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import DataError, MethodError, PassError, SchemaMismatch, TransientError
@@ -20,12 +20,12 @@ from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import OutputFile, Receipt, to_json
 from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
-from tasks.production.staging import DATA, RECEIPT, staged_folder
+from tasks.production.staging import CARRIED, DATA, RECEIPT, staged_folder
 from tasks.release.draw import KeyedRelease, donor_units
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.storage.files import file_digest, is_full, json_digest, storage_errors, write_json
-from tasks.storage.parquet import class_indices
+from tasks.storage.parquet import class_indices, labels_of
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
 FILE_ROWS = 2**20
@@ -38,12 +38,13 @@ class Worker:
         """Loads everything, and checks that model and pool are those of the run's start."""
         device = resolve_device(job.device)
         self.job = job
-        self.source = LakeSource(job.lake, job.key, job.columns)
         self.protector = read_pinned(job, device)
         if self.protector.fitted.channel is None:
             expected = "expected a method that releases donors' records"
             raise MethodError(f"{expected}, found {job.run.method}, which makes new ones; choose another (docs/methods.md)")
         self.channel: Channel = self.protector.fitted.channel
+        self._carried = carried_attributes(self.channel)
+        self.source = LakeSource(job.lake, job.key, job.columns, tuple(a.name for a in self._carried))
         payload, known = self.source.payload, self.protector.info.payload
         if (payload.kind, payload.shape) != (known.kind, known.shape):
             expected, found = (f"{one.kind} payloads of shape {one.shape}" for one in (known, payload))
@@ -102,10 +103,11 @@ class Worker:
         sample: dict[str, np.ndarray] = {}
         for records, features in self._blocks(partition, quarantine):
             ids: list[str] = records.column(lake.record_id).to_pylist()
-            exclusion, channel = None, self.channel
+            exclusion = None
             if self._units is not None:
                 exclusion = exclusion_among(ids if job.forbid == "self" else self._persons(records), self._units)
-                channel = ExcludingChannel(channel, exclusion)
+            carried = labels_of(records, self._carried)
+            channel = channel_of_records(self.channel, carried, exclusion)
             donors = self._keyed.donors(channel, features, ids)
             words = self._keyed.order_words(name, ids)
             hashes = keyed_words(job.ledger_key, "ledger", (job.run.dataset,), ids)
@@ -114,6 +116,7 @@ class Worker:
             labels = [class_indices(records, attribute.name, attribute.classes) for attribute in self._attributes]
             columns: dict[str, np.ndarray] = {"words": words, "features": features, "donors": donors, "persons": persons}
             columns |= {"units": units, "labels": np.array(labels, dtype=np.int64).reshape(len(labels), len(ids)).T}
+            columns |= {CARRIED + attribute: classes for attribute, classes in carried.items()}
             sample = _first_of(partition.sampled, sample, columns)
             parts.append((donors, words, hashes, records.select(self.source.passed_columns)))
         if not parts:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 
 from pass_core.channel.pool import Forbidden
-from pass_core.channel.substitution import Channel, ExcludingChannel
+from pass_core.channel.substitution import Channel, channel_of_records
 from pass_core.data import Attribute, IntArray, Records
 from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Fitted, ReleaseContext
@@ -31,8 +31,10 @@ class Protector:
 
     def channel_for(self, features: FeatureTable, rows: IntArray, forbid: Forbidden) -> Channel | None:
         """The channel for these records, without the donors that a rule excludes; None for methods that make new records."""
-        channel, exclusion = self.fitted.channel, exclusion_of(features, rows, self.pool, forbid)
-        return channel if channel is None or exclusion is None else ExcludingChannel(channel, exclusion)
+        if self.fitted.channel is None:
+            return None
+        exclusion = exclusion_of(features, rows, self.pool, forbid)
+        return channel_of_records(self.fitted.channel, features.subset(rows).labels, exclusion)
 
 
 def read_setting(pool: Path, attributes: tuple[Attribute, ...], device: torch.device) -> ReleaseContext:

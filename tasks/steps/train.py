@@ -15,10 +15,10 @@ import torch
 
 from pass_core.channel.entanglement import Allowance, what_the_data_allow
 from pass_core.channel.pool import Forbidden
-from pass_core.data import Attribute, IntArray, shown_classes
+from pass_core.data import Attribute, IntArray
 from pass_core.devices import Device, resolve_device
 from pass_core.methods.base import Fitted, FittedChannel, ReleaseContext, find_method, fit_method, known_attributes
-from pass_core.methods.transport.cells import what_can_be_hidden
+from pass_core.methods.transport.notes import not_hidden
 from pass_core.randomness import stream
 from pass_core.storage.models import save_model
 from pass_core.training.context import TrainingContext
@@ -88,8 +88,8 @@ class Fitting:
             rng_for=self.io.rng,
             run=run,
         )
-        figures = fitted.figures if isinstance(fitted, FittedChannel) else {}
-        return fitted, Learning([features.record_ids[row] for row in rows[learnt]], figures)
+        figures, notes = (fitted.figures, fitted.notes) if isinstance(fitted, FittedChannel) else ({}, ())
+        return fitted, Learning([features.record_ids[row] for row in rows[learnt]], figures, notes)
 
     def checkpoint(self) -> Path:
         """The path of its checkpoint."""
@@ -110,6 +110,7 @@ class Learning:
 
     records: list[str]  # ids of those that it learnt from: all but those held out
     figures: Mapping[str, float]
+    notes: tuple[str, ...]
 
 
 def train(fitting: Fitting) -> StepResult:
@@ -121,9 +122,9 @@ def train(fitting: Fitting) -> StepResult:
     features, rows = fitting.records()
     allowed = what_the_data_allow(features.subset(rows).labels, fitting.attributes())
     _log_ceiling(allowed, io)
-    notes = _not_hidden(features, rows, fitting)
-    for note in notes:
-        logger.warning("train %s: %s", io.key, note)
+    persons = [features.persons[row] for row in rows]
+    notes = not_hidden(features.subset(rows).labels, fitting.attributes(), fitting.known(), persons)
+    _warn(notes, io)
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: Epoch) -> None:
@@ -137,6 +138,7 @@ def train(fitting: Fitting) -> StepResult:
         fitted, learnt = fitting.fit(features, rows, TrainingContext(on_epoch, checkpoints))
     else:
         fitted, learnt = _fit_together(fitting, setting, checkpoints, on_epoch)
+    _warn(learnt.notes, io)
     model, method, pool = io.outputs["model"], str(io.key.method), digest(io.inputs["pool"])
     save_model(model, method, fitted, setting, config=fitting.config, training=training, pool_digest=pool)
     # Not in the model's folder: that is pushed and logged, while who was in the training set is secret.
@@ -149,7 +151,7 @@ def train(fitting: Fitting) -> StepResult:
     ceiling = {"useful_entropy": allowed.useful_entropy, "useful_ceiling": allowed.ceiling}
     counts = {"records": len(rows), "epochs": len(epochs)}
     metrics = {**last, **ceiling, **learnt.figures}
-    return StepResult(counts=counts, metrics=metrics, epochs=tuple(epochs), spent=checkpoints.files, notes=notes)
+    return StepResult(counts=counts, metrics=metrics, epochs=tuple(epochs), spent=checkpoints.files, notes=notes + learnt.notes)
 
 
 def _fit_together(
@@ -177,19 +179,9 @@ def _kept(epochs: list[Epoch], training: TrainConfig) -> Epoch:
     return epochs[best_epoch(watched) - 1] if watched and training.patience else epochs[-1]
 
 
-def _not_hidden(features: FeatureTable, rows: IntArray, fitting: Fitting) -> tuple[str, ...]:
-    """What no training can hide from people who know an attribute, in sentences."""
-    labels, notes = features.subset(rows).labels, []
-    for hiding in what_can_be_hidden(labels, fitting.attributes(), fitting.known()):
-        attribute = next(a for a in fitting.attributes() if a.name == hiding.known)
-        whose = f"the private attributes from people who know {hiding.known}"
-        if hiding.problem:
-            notes.append(f"training does not hide {whose}: {hiding.problem}")
-        elif hiding.settled:
-            shown = shown_classes(attribute.classes, labels[hiding.known], [features.persons[row] for row in rows])
-            classes = ", ".join(shown[k] for k in hiding.settled)
-            notes.append(f"nothing can hide {whose} in classes where all records have the same private class: {classes}")
-    return tuple(notes)
+def _warn(notes: tuple[str, ...], io: StepIO) -> None:
+    for note in notes:
+        logger.warning("train %s: %s", io.key, note)
 
 
 def _log_ceiling(allowed: Allowance, io: StepIO) -> None:

@@ -1,8 +1,8 @@
 """Transport's channel: what P(x'|x) is computed from, for records as they are released."""
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -11,11 +11,13 @@ from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS, BlockChannel, Exclusion
 from pass_core.checks import Checked, ranged
-from pass_core.data import FloatArray, IntArray, with_role
+from pass_core.data import Attribute, IntArray, with_role
 from pass_core.errors import MethodError
 from pass_core.methods.transport.cells import Cells
 from pass_core.methods.transport.classifier import logits_of, widths_of
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
+
+GUESSED = -1  # in place of a carried class: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,10 @@ class TransportConfig(Checked):
     useful_weight: float = ranged(1.0, at_least=0)  # ω
     rounds: int = ranged(60, at_least=1)  # at most, for every attribute that the recipient knows and one more
     tolerance: float = ranged(0.001, above=0)  # stop when each class's distribution over donors is this near to the shared one
+    # nats of the private attributes that may be left, alone or given a known attribute; the training report names those above
+    residual: float = ranged(0.001, above=0)
+    # known attributes whose class every record carries at release, which then selects its cells; others are guessed from it
+    carried: tuple[str, ...] = ()
     # class weights of the shared distribution: 0 all alike, 1 by records, more: the largest class stays
     majority: float = ranged(2.0, at_least=0)
     likeliest: int = ranged(3, at_least=1)  # cells (private and known classes) that a release mixes over
@@ -63,13 +69,41 @@ class TransportChannel(BlockChannel):
     potentials: Tensor  # (cells, pool) v_c
     useful_donors: tuple[Tensor, ...]  # (pool,) label of every donor, per useful attribute
     config: TransportConfig
+    known: Mapping[str, IntArray] = field(default_factory=dict)  # what the records to release carry: attribute -> (n,) class
 
     def probabilities(self, records: Tensor) -> Tensor:
         return self.mixed(self.look_at(records))
 
-    def knowing(self, labels: Mapping[str, IntArray]) -> "KnowingChannel":
-        """The channel of records of which some attributes are known at release: only cells that agree with them are mixed."""
-        return KnowingChannel(self, labels)
+    def probabilities_at(self, rows: slice, records: Tensor) -> Tensor:
+        if missing := [a.name for a in self.carried if a.name not in self.known]:
+            raise MethodError(
+                f"carried: expected the class of {', '.join(missing)} with every record, found none; give it with the records, "
+                "or train without it under `carried`"
+            )
+        classes = torch.full((len(records), len(self.carried)), GUESSED)  # also of the padding
+        for k, attribute in enumerate(self.carried):
+            classes[: rows.stop - rows.start, k] = torch.from_numpy(self.known[attribute.name][rows])
+        return self.mixed(self.look_at(records), self.agreeing(classes.to(records.device)))
+
+    @property
+    def carried(self) -> tuple[Attribute, ...]:
+        """Attributes whose class every record has to carry at release."""
+        return tuple(a for a in self.cells.known() if a.name in self.config.carried)
+
+    def knowing(self, labels: Mapping[str, IntArray]) -> "TransportChannel":
+        """The channel of records with these classes: only cells that agree with them are mixed."""
+        return replace(self, known=labels)
+
+    @functools.cached_property
+    def carried_classes(self) -> Tensor:
+        """(cells, carried attributes) the classes that select a cell."""
+        classes = [self.cells.classes(a.name) for a in self.carried]
+        return torch.from_numpy(np.array(classes, dtype=np.int64).reshape(len(classes), len(self.cells)).T).to(self.donors.device)
+
+    def agreeing(self, classes: Tensor) -> Tensor:
+        """(n, cells) which cells agree with these classes (n, carried attributes); all, where none does."""
+        agree = ((classes[:, None] == self.carried_classes) | (classes[:, None] == GUESSED)).all(dim=2)
+        return agree | ~agree.any(dim=1, keepdim=True)
 
     @functools.cached_property
     def _cell_heads(self) -> tuple[Tensor, tuple[tuple[int, Tensor], ...]]:
@@ -115,7 +149,7 @@ class TransportChannel(BlockChannel):
         """P (n, pool) as released, mixed over the likeliest cells; `possible` (n, cells) excludes some."""
         kernel, logs, excluded = self.log_kernel(seen), self.log_cells(seen), seen.excluded()
         if possible is not None:
-            logs = logs.masked_fill(~possible & possible.any(dim=1, keepdim=True), -torch.inf)
+            logs = logs.masked_fill(~possible, -torch.inf)
         shares, cells = logs.softmax(dim=1).topk(min(self.config.likeliest, len(self.cells)), dim=1)
         shares = shares / shares.sum(dim=1, keepdim=True)
         if excluded is not None:  # a release excludes donors from the mixture: a cell counts by what it leaves to the others
@@ -137,31 +171,3 @@ class TransportChannel(BlockChannel):
         """(n,) ln of the probability of all donors but the excluded ones, in these cells."""
         logits = kernel + self.potentials[cells]
         return logits.masked_fill(excluded, -torch.inf).logsumexp(dim=1) - logits.logsumexp(dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class KnowingChannel:
-    """Transport for records of which some classes are known at release; a combination that never occurred is guessed."""
-
-    channel: TransportChannel
-    labels: Mapping[str, IntArray]  # attribute -> (n,) class, in the order of the features given to `blocks`
-
-    @property
-    def pool_size(self) -> int:
-        return self.channel.pool_size
-
-    def blocks(self, features: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields (rows, P), as every channel does."""
-        cells, parts = self.channel.cells, {a.name for a in self.channel.cells.known()}
-        for start in range(0, len(features), BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, len(features)))
-            padded = np.zeros((BLOCK_ROWS, *features.shape[1:]), dtype=np.float32)
-            padded[: rows.stop - rows.start] = features[rows]
-            possible = np.ones((len(padded), len(cells)), dtype=bool)
-            for name in parts & self.labels.keys():
-                possible[: rows.stop - rows.start] &= self.labels[name][rows, None] == cells.classes(name)
-            device = self.channel.donors.device
-            with torch.inference_mode():
-                seen = self.channel.look_at(torch.from_numpy(padded).to(device))
-                found = self.channel.mixed(seen, torch.from_numpy(possible).to(device))
-            yield rows, found[: rows.stop - rows.start].cpu().numpy()

@@ -32,11 +32,13 @@ from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Records, Rng, combinations, with_role
+from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.cells import Cells, Constraint, what_can_be_hidden
 from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
 from pass_core.methods.transport.classifier import build_classifier, fit_classifier, widths_of
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
+from pass_core.methods.transport.notes import left_over
 from pass_core.methods.transport.projections import Anderson, Projection, Totals, project
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext, ignore_epoch
@@ -49,14 +51,17 @@ UNDAMPED_ROUNDS = 10  # of those that see only a part of the records; later ones
 
 def solve_transport(
     data: Records, *, context: ReleaseContext, config: TransportConfig, training: TrainConfig, rng: Rng, run: TrainingContext
-) -> TransportChannel:
+) -> tuple[TransportChannel, tuple[str, ...]]:
     """Trains the classifier, then scales until every private class has the same distribution over donors.
 
-    Records that are held out decide when the classifier stops and how sure it is. The rounds use all records, report figures of
-    them, and stop by themselves.
+    Also returns what is still visible, in sentences. Records that are held out decide when the classifier stops and how sure it
+    is. The rounds use all records, report figures of them, and stop by themselves.
     """
     useful = context.needed("useful")
     context.needed("private")
+    if unknown := set(config.carried) - set(context.known):
+        found = f"expected attributes that the recipient knows, found {', '.join(sorted(unknown))}"
+        raise ConfigError(f"carried: {found}; name them under attacker.knows, too, or leave them out")
     hidden_from = [each.known for each in what_can_be_hidden(data.labels, context.attributes, context.known) if not each.problem]
     cells, numbers = Cells.of(data, context.attributes, tuple(hidden_from))
     generator = torch_generator(rng)
@@ -80,7 +85,8 @@ def solve_transport(
     channel = build_channel(classifier, space, cells, unscaled, context=context, config=config)
     seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
     of_records = torch.from_numpy(numbers).to(context.device)
-    return replace(channel, potentials=_solve_potentials(channel, seen, of_records, generator, run.on_epoch))
+    potentials, notes = _solve_potentials(channel, seen, of_records, generator, run.on_epoch)
+    return replace(channel, potentials=potentials), notes
 
 
 def build_channel(
@@ -107,8 +113,10 @@ def build_channel(
 
 def _solve_potentials(
     channel: TransportChannel, seen: Seen, numbers: Tensor, generator: torch.Generator, on_epoch: OnEpoch
-) -> Tensor:
-    """v (cells, donors), from the number of every record's cell; memory is that of one block of records, whatever their number.
+) -> tuple[Tensor, tuple[str, ...]]:
+    """v (cells, donors), from the number of every record's cell, and what is left above the limit.
+
+    Memory is that of one block of records, whatever their number.
 
     Each round reports `total`, the largest gap of all constraints, and `private_information`, I(X';S) over the records of the
     round; for every known attribute also its own gap and I(X';S|A), nats.
@@ -135,7 +143,7 @@ def _solve_potentials(
             potentials = accelerated.step(potentials, correction)
         else:
             potentials += (1.0 if whole else min(1.0, UNDAMPED_ROUNDS / number)) * correction
-    return potentials.float()
+    return potentials.float(), left_over(constraints, found, channel.cells.attributes, config.residual, number)
 
 
 def _totals(channel: TransportChannel, seen: Seen, rows: Tensor, numbers: Tensor) -> Totals:
@@ -148,7 +156,10 @@ def _totals(channel: TransportChannel, seen: Seen, rows: Tensor, numbers: Tensor
     for block in rows.split(BLOCK_ROWS):
         with torch.inference_mode():
             of_block = seen.rows(block)
-            probabilities = channel.mixed(of_block) if channel.cells.known() else channel.alone(of_block, numbers[block])
+            if channel.cells.known():
+                probabilities = channel.mixed(of_block, channel.agreeing(channel.carried_classes[numbers[block]]))
+            else:
+                probabilities = channel.alone(of_block, numbers[block])
             members = F.one_hot(numbers[block], len(sums)).to(probabilities.dtype)
             sums += (members.T @ probabilities).double()
     return Totals(sums, torch.bincount(numbers[rows], minlength=len(sums)).double())

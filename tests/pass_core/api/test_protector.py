@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import pass_core.methods
 from pass_core import Protector, discovery
 from pass_core.channel.draws import experiment_key
+from pass_core.channel.substitution import draw_donors
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError, MethodError
 from pass_core.storage.files import digest
 from pass_core.training.epochs import Epoch
@@ -264,3 +265,30 @@ def test_what_recipients_know_reaches_the_method_and_is_saved(tmp_path: Path) ->
     assert tuple(Protector.load(tmp_path / "model").knows) == ()
     with pytest.raises(ConfigError, match=r"attacker\.knows: expected attributes of the data set"):
         unfitted(knows=("height",)).fit(made.X, made.labels)
+
+
+def test_carried_classes_select_donors_and_are_needed(tmp_path: Path) -> None:
+    made, new = make(400), make(60, seed=1)
+    protector = unfitted(settings={"carried": ["digit"], "epsilon": 0.2}).fit(made.X, made.labels, persons=made.persons)
+    with pytest.raises(MethodError, match="carried: expected the class of digit with every record, found none; give it"):
+        protector.transform(new.X, new.ids, key=KEY)
+    digits = {"digit": (new.labels["digit"] + 1) % 3}  # not those that the records show
+    _, drawn = protector.transform(new.X, new.ids, key=KEY, labels=digits, return_donors=True)
+    features = new.X.astype(np.float32)
+    channel = protector.fitted_.channel.knowing(digits)
+    assert drawn.tolist() == draw_donors(channel, features, new.ids, key=KEY, scope=protector.scope_).tolist()
+    truly = protector.transform(new.X, new.ids, key=KEY, labels={"digit": new.labels["digit"]}, return_donors=True)[1]
+    assert truly.tolist() != drawn.tolist()
+    protector.save(tmp_path / "model")
+    again = Protector.load(tmp_path / "model").transform(new.X, new.ids, key=KEY, labels=digits, return_donors=True)[1]
+    assert again.tolist() == drawn.tolist()
+
+
+def test_what_training_leaves_visible_is_a_warning() -> None:
+    made = make(400)
+    labels = {**made.labels, "team": np.where(made.labels["gender"] == 1, made.labels["digit"] % 2, 2)}
+    settings = {"rounds": 1, "epsilon": 0.2}
+    protector = unfitted(general=["team"], knows=["team"], settings=settings)
+    with pytest.warns(UserWarning, match="anybody still learns 0"):
+        protector.fit(made.X, labels, persons=made.persons)
+    assert any("training does not hide" in note or "nothing can hide" in note for note in protector.notes_)

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from pass_core.channel.joint_law import channel_law, mutual_information
-from pass_core.channel.substitution import Exclusion
+from pass_core.channel.substitution import Exclusion, channel_of_records
 from pass_core.data import Attribute, DoubleArray, IntArray, Records, combinations
-from pass_core.errors import ConfigError
+from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext, known_attributes
 from pass_core.methods.transport.cells import Cells, what_can_be_hidden
 from pass_core.methods.transport.channel import TransportConfig
+from pass_core.methods.transport.notes import not_hidden
 from pass_core.methods.transport.projections import Anderson
 from pass_core.methods.transport_substitution import METHOD
 from pass_core.randomness import stream
@@ -195,18 +196,74 @@ def test_a_known_useful_class_needs_no_further_output() -> None:
     assert fitted.channel.log_cells(seen).exp().sum(dim=1).numpy() == pytest.approx(np.ones(9), abs=1e-5)
 
 
-def test_what_is_known_at_release_selects_the_cells(hidden: FittedChannel) -> None:
-    data, channel = _data(2).subset(np.arange(30)), hidden.channel
-    known: Mapping[str, IntArray] = {"age": data.labels["age"], "u": data.labels["u"]}  # u makes no cells here
-    rows = np.concatenate([p for _, p in channel.knowing(known).blocks(data.features)])
-    assert rows.sum(axis=1) == pytest.approx(np.ones(30), abs=1e-5)
-    sure = np.concatenate([p for _, p in channel.blocks(data.features)])
-    assert np.abs(rows - sure).sum(axis=1).mean() < 0.2  # the classifier guessed the age of most
-    wrong = {"age": (data.labels["age"] + 1) % 3}
-    other = np.concatenate([p for _, p in channel.knowing(wrong).blocks(data.features)])
-    assert np.abs(other - sure).sum(axis=1).mean() > 0.2
-    never = np.concatenate([p for _, p in channel.knowing({"age": np.full(30, 9)}).blocks(data.features)])
-    assert np.array_equal(never, sure)  # no cell agrees: all are guessed
+CARRYING = dataclasses.replace(CONFIG, carried=("age", "accent"))
+
+
+@pytest.fixture(scope="module")
+def carrying() -> FittedChannel:
+    return _fit(_context(("age", "accent")), config=CARRYING)
+
+
+def _released(fitted: FittedChannel, data: Records, labels: Mapping[str, IntArray]) -> DoubleArray:
+    channel = channel_of_records(fitted.channel, labels, None)
+    return np.concatenate([p for _, p in channel.blocks(data.features)]).astype(np.float64)
+
+
+def test_classes_that_records_carry_hide_as_well_as_guessed_ones(carrying: FittedChannel) -> None:
+    rows = _released(carrying, TRAIN, TRAIN.labels)
+    for known in (None, TRAIN.labels["age"], TRAIN.labels["accent"]):
+        assert _information(rows, known) <= 1e-3
+
+
+def test_carried_classes_select_the_cells_of_an_unseen_record(carrying: FittedChannel) -> None:
+    """P(d|x) = Σ_s p(s|x, age, accent) softmax(k + v_cell), from the classifier's outputs alone."""
+    data, channel = _data(2).subset(np.arange(1100)), carrying.channel  # more than one block
+    labels = {"age": np.roll(data.labels["age"], 1), "accent": data.labels["accent"]}  # most not those that are guessed
+    cells, x = channel.cells, torch.from_numpy(data.features)
+    with torch.inference_mode():
+        logits = channel.classifier.eval()(x)
+        guessed = logits[:, : cells.n_hidden].softmax(dim=1)[:, cells.hidden].double().numpy()
+        useful = logits[:, cells.n_hidden :].log_softmax(dim=1)[:, channel.useful_donors[0]]
+        kernel = channel.neighbourhoods(x) @ channel.donors.T / CONFIG.epsilon + useful
+        agree = np.all([labels[name][:, None] == cells.classes(name) for name in labels], axis=0)
+        assert agree.sum(axis=1).max() == 2  # one for every private class
+        agree |= ~agree.any(axis=1, keepdims=True)  # a combination that never occurred is guessed
+        shares = np.where(agree, guessed, 0)
+        shares[shares < np.sort(shares, axis=1)[:, [-CONFIG.likeliest]]] = 0
+        shares /= shares.sum(axis=1, keepdims=True)
+        of_cells = (kernel[:, None] + channel.potentials).softmax(dim=2).double().numpy()
+    assert _released(carrying, data, labels) == pytest.approx(np.einsum("nc,ncd->nd", shares, of_cells), abs=1e-5)
+
+
+def test_a_record_without_its_carried_class_is_rejected(carrying: FittedChannel) -> None:
+    for labels in ({}, {"age": TRAIN.labels["age"]}):
+        with pytest.raises(MethodError, match=r"carried: expected the class of .*accent with every record, found none; give it"):
+            _released(carrying, TRAIN, labels)
+    with pytest.raises(ConfigError, match="carried: expected attributes that the recipient knows, found s; name them under"):
+        _fit(_context(("age",)), config=dataclasses.replace(CONFIG, carried=("s",)))
+
+
+def test_what_is_left_is_reported_in_words_and_no_class_is_in_them(hidden: FittedChannel) -> None:
+    assert hidden.notes == ()
+    (alone, age) = _fit(_context(("age",)), config=dataclasses.replace(CONFIG, rounds=1)).notes
+    assert "anybody still learns 0." in alone
+    assert "nats of s from training records, above the limit of 0.001: raise rounds or epsilon" in alone
+    assert "after 2 rounds, who knows age still learns 0." in age
+    allowed = dataclasses.replace(CONFIG, rounds=1, residual=0.69)
+    assert _fit(_context(("age",)), config=allowed).notes == ()
+    persons = [str(number) for number in TRAIN.labels["person"]]
+    settled, person = not_hidden(TRAIN.labels, ATTRIBUTES, ("age", "person"), persons)
+    assert settled == (
+        "nothing can hide the private attributes from people who know age in classes where all records have the same private "
+        "class: 90"
+    )
+    assert "each of its classes has one private class only" in person
+    alone_of_it = ["one" if age_ == 3 else "others" for age_ in TRAIN.labels["age"]]
+    assert not_hidden(TRAIN.labels, ATTRIBUTES, ("age",), alone_of_it)[0].endswith("class 4")  # it would name a person
+
+
+def test_not_carried_known_attributes_are_guessed(hidden: FittedChannel) -> None:
+    assert np.array_equal(_released(hidden, TRAIN, {"age": np.zeros(RECORDS, dtype=np.int64)}), _rows(hidden))
 
 
 def test_model_survives_saving_and_the_withdrawal_of_donors(hidden: FittedChannel) -> None:

@@ -98,15 +98,15 @@ def write_lake(table: pa.Table, folder: Path, by: tuple[str, ...] = ("day",)) ->
     return folder
 
 
-def train_champion(folder: Path, upto: str = "audit") -> Path:
-    """A root with pool, model and audit of the calls."""
+def train_champion(folder: Path, upto: str = "audit", key: RunKey = KEY, **changes: object) -> Path:
+    """A root with pool, model and audit of the calls; `changes` replace whole sections of params.yaml."""
     lake, root = folder / "training", folder / "root"
     write_lake(make_table(days=4), lake)
     section = SECTION | {"source": str(lake)}
-    config = load_config(write_params(folder, dataset={"calls": section}))
+    config = load_config(write_params(folder, dataset={"calls": section}, **changes))
     for step in STEPS.values():
         if step.name != "generate":
-            run_step(step, step.key(KEY.dataset, KEY.method), config, Layout(root), "test")
+            run_step(step, step.key(key.dataset, key.method), config, Layout(root), "test")
         if step.name == upto:
             break
     return root
