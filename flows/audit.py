@@ -1,5 +1,6 @@
 """The audit as a Prefect flow of its own, so that a schedule can repeat it: an audit's verdict expires."""
 
+import shlex
 from pathlib import Path
 
 from prefect import flow, runtime
@@ -8,9 +9,12 @@ from flows.engines import make_engine
 from flows.pipeline import prefect_runner, publish_audit
 from flows.prefect_setup import shown_progress
 from pass_core.errors import AuditFailed
-from tasks.config import load_config, parse_overrides
+from tasks.config import Config, load_config, parse_overrides
+from tasks.production.notify import Notice, notify
+from tasks.production.troubles import audit_trouble
 from tasks.registry import find_step
 from tasks.running.step_io import RunKey
+from tasks.sections.running import NotifyConfig
 from tasks.storage.files import read_json
 
 
@@ -36,13 +40,23 @@ def audit(
         params: the parameter file.
         settings: parameters to override, path=value each.
     """
-    path = Path(params).resolve()
-    config = load_config(path, parse_overrides(settings or [])).with_names((dataset,), (method,))
-    under_dvc = Path(root).resolve() == path.parent / "data"
-    engine = make_engine(
-        "dvc" if under_dvc else "in-process", config, None if under_dvc else Path(root), path.parent, overridden=bool(settings)
-    )
-    run, key = prefect_runner(engine, shown_progress.get()), RunKey(dataset, method)
+    notice, path = NotifyConfig(), Path(params).resolve()
+    try:
+        config = load_config(path, parse_overrides(settings or [])).with_names((dataset,), (method,))
+        notice = config.notify
+        return _audited(config, path, RunKey(dataset, method), root, overridden=bool(settings))
+    except Exception as error:
+        words = ["--dataset", dataset, "--method", method, "--root", str(Path(root).resolve()), "--params", str(path)]
+        trouble = audit_trouble(error, shlex.join(["pass-pipeline", "audit", "release", *words]))
+        notify(Notice(dataset, str(Path(root).resolve()), trouble), notice)
+        raise
+
+
+def _audited(config: Config, params: Path, key: RunKey, root: str, *, overridden: bool) -> str:
+    under_dvc = Path(root).resolve() == params.parent / "data"
+    chosen = None if under_dvc else Path(root)
+    engine = make_engine("dvc" if under_dvc else "in-process", config, chosen, params.parent, overridden=overridden)
+    run = prefect_runner(engine, shown_progress.get())
     for name in ("audit", "report"):
         run(find_step(name), key)
     document = read_json(publish_audit(engine, key).parent / "audit.json")

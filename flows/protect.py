@@ -1,6 +1,7 @@
 """Lake protection as a Prefect flow: one task per batch of partitions, one to publish; files between them, no Prefect caching."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prefect import flow, runtime
@@ -30,7 +31,7 @@ def protect(options: ProtectOptions) -> dict[str, int]:
     Args:
         options: the lake, the target, the data set's section of params.yaml, and how to run.
     """
-    secret = secret_of(options.key_block) if options.key_block else None
+    secret = partial(secret_of, options.key_block) if options.key_block else None
     hooks = Hooks(progress=shown_progress.get(), call=_as_task, published=_show, secret=secret)
     return execute(options, hooks).counts()
 

@@ -22,6 +22,10 @@ class ConfigError(PassError, ValueError):  # a ValueError, so that the config pa
     """A parameter is unknown, of the wrong type or out of range."""
 
 
+class DrawsRefused(ConfigError):
+    """Records would be drawn more often than is allowed: an attacker could average their draws."""
+
+
 class DataError(PassError):
     """A file or table is not what it should be."""
 
@@ -50,6 +54,10 @@ class AuditFailed(AuditError):
     """An audit did not pass: the audited release is not published."""
 
     exit_code = EXIT_FAILED_AUDIT
+
+
+class DriftFound(AuditFailed):
+    """New records differ from those that the audit examined; nothing else speaks against them."""
 
 
 class TransientError(PassError):

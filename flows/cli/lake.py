@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ import typer
 
 from flows.cli.console import stop_at
 from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, overrides, read_config, taking
+from flows.cli.status import status, version_text
 from pass_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,13 +105,17 @@ def _plan(options: "ProtectOptions") -> "Plan":
     from flows.protect import secret_of
 
     with prefect_server():
-        return plan_of(options, Hooks(secret=secret_of(options.key_block)))
+        return plan_of(options, Hooks(secret=partial(secret_of, options.key_block)))
 
 
 def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
     from tasks.preflight import check_protect
 
-    stop_at(check_protect(options))
+    if problems := check_protect(options):
+        from tasks.production.observed import report_rejected
+
+        report_rejected(options, problems)
+        stop_at(problems)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     from flows.prefect_setup import run_shown
     from flows.protect import protect as flow
@@ -157,28 +163,12 @@ def serve(
 
 
 @lake_app.command()
-def status(target: Target, state: State = None, as_json: AsJson = False) -> None:
-    """Print the live version, its audit and what is running."""
-    from tasks.production.history import open_target, status_of
-
-    found = status_of(open_target(target, state))
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    typer.echo(_version_text(found["live"]) if found["live"] else f"{target}: nothing is published yet")
-    if audit := found["audit"]:
-        typer.echo(f"audit: {audit['verdict']}, {audit['basis']}, {audit['records']} of {audit['of']} new records")
-    typer.echo(f"quarantined records: {found['quarantined']}")
-    typer.echo(f"writer: {found['writer'] or 'none'}; partitions staged by an unfinished run: {found['staged']}")
-
-
-@lake_app.command()
 def versions(target: Target, state: State = None, as_json: AsJson = False) -> None:
     """List the versions that a rollback can restore, the newest first."""
     from tasks.production.history import list_versions, open_target
 
     found = list_versions(open_target(target, state))
-    typer.echo(json.dumps(found) if as_json else "\n".join(map(_version_text, found)))
+    typer.echo(json.dumps(found) if as_json else "\n".join(map(version_text, found)))
 
 
 @lake_app.command()
@@ -197,12 +187,7 @@ def rollback(
         typer.echo("It was made with another pool: if donors were withdrawn since, run `lake protect` to remove them again.")
 
 
-def _version_text(one: dict[str, Any]) -> str:
-    models, keys = (" ".join(name[:12] for name in one[kind]) for kind in ("models", "keys"))
-    notes = [f"repeats version {one['restores']}"] * (one["restores"] is not None) + ["live"] * one["live"]
-    counts = f"{one['partitions']} partition(s), {one['rows']} rows"
-    time = one["published"] or "time unknown"
-    return "  ".join([f"version {one['version']}", time, counts, f"model {models}", f"key {keys}", *notes])
+lake_app.command()(status)
 
 
 @lake_app.command()
@@ -259,14 +244,24 @@ def withdraw_donors(
     from tasks.production.history import open_target
     from tasks.production.manifest import Receipts
     from tasks.production.withdrawal import withdraw
+    from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
     from tasks.running.layout import Layout
+    from tasks.running.step_io import RunKey
+    from tasks.storage.files import digest
 
     section = read_config(params, None).with_names((dataset,), ()).dataset[dataset]
     gone = withdraw(Layout(models), Layout(to), dataset, section, ids, by="person" if person else "record")
     typer.echo(f"{len(gone.donors)} donor(s) withdrawn; the new pool and {len(gone.models)} model(s) are in {to}.")
     typer.echo(f"Next: audit them, then run `lake protect --models {to}`: it draws only the partitions below again.")
+    noted = NotedWithdrawal(
+        pool=gone.pool,
+        after=digest(Layout(to).artefact("pool", RunKey(dataset))),
+        donors=gone.donors,
+        models=str(to.resolve()),
+    )
     for target in targets or []:
         opened = open_target(target, state)
+        note_withdrawal(opened.state, noted)
         manifest = opened.current()
         for name in Receipts(opened.state / "receipts").showing(manifest, gone.pool, gone.donors) if manifest else []:
             typer.echo(f"{target}: {name}")

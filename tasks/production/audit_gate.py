@@ -19,6 +19,7 @@ from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, Part, Subject, make_subject
+from pass_core.auditing.thresholds import DRIFTS
 from pass_core.channel.substitution import Channel, Exclusion, carried_attributes, channel_of_records, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
@@ -110,7 +111,7 @@ class AuditGate:
             protector, labelled, reference=reference, new=new, config=self.config, rng_for=self._rng, now=now, of=sample.of
         )
         champion = {a.name: {"role": a.role, "nag": dataclasses.asdict(a.nag)} for a in labelled.document.attributes}
-        checks = {check.name: {"found": check.found, "limit": check.limit} for check in found.checks}
+        checks = {check.name: {"found": check.found, "limit": check.limit, "passed": check.passed} for check in found.checks}
         digests, details = _digests(protector) | {"champion": labelled.digest}, {"champion": champion, "checks": checks}
         return self._result(found, "unlabelled", sample, digests=digests, details=details)
 
@@ -137,6 +138,12 @@ class AuditGate:
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)
+
+
+def only_drifted(result: GateResult) -> bool:
+    """Whether nothing but drift speaks against the records."""
+    failed = {name for name, check in result.details.get("checks", {}).items() if not check["passed"]}
+    return bool(failed) and failed <= set(DRIFTS)
 
 
 def _subject(

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from pass_core.errors import ConfigError, StorageError
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, load_manifest, to_json
-from tasks.production.source import NO_VALUE
+from tasks.production.manifest import NO_VALUE, Manifest, load_manifest, to_json
 from tasks.production.versions import ObjectTarget
 from tasks.storage.files import sync_file, write_json
 

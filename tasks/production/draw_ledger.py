@@ -14,7 +14,7 @@ import numpy as np
 
 from pass_core.channel.draws import WordArray
 from pass_core.data import IntArray
-from pass_core.errors import ConfigError, DataError
+from pass_core.errors import ConfigError, DataError, DrawsRefused
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_key import find_key, new_key
 from tasks.storage.files import sync_folder, write_atomically, write_json
@@ -81,7 +81,7 @@ def refuse_past(limit: int, draws: Mapping[str, int], override: str | None) -> N
     if over and not override:
         drawn = f"such as {next(iter(over))}, hold records that would be drawn {max(over.values())} times"
         why = f"protect.draws_at_most is {limit}: an attacker can average several draws of one record"
-        raise ConfigError(f"{len(over)} partition(s), {drawn}, {why}. Keep model, pool and key, or give --redraw 'reason'")
+        raise DrawsRefused(f"{len(over)} partition(s), {drawn}, {why}. Keep model, pool and key, or give --redraw 'reason'")
 
 
 def _among(hashes: WordArray, segment: WordArray) -> np.ndarray:

@@ -19,9 +19,7 @@ from tasks.lakes.open import find_filesystem
 from tasks.production.delta import DeltaTarget
 from tasks.production.manifest import Manifest
 from tasks.production.options import state_of
-from tasks.production.staging import RECEIPT
 from tasks.production.versions import FolderTarget, ObjectTarget, Target
-from tasks.production.writer_lock import read_lease
 from tasks.storage.files import storage_errors
 
 FILE = "versions.jsonl"  # in the private state folder: published files carry no times
@@ -52,19 +50,19 @@ def note_version(state: Path, manifest: Manifest) -> None:
 
 def list_versions(target: Target) -> list[dict[str, Any]]:
     """All versions that are kept, the newest first, as plain values; `restores` is the version that a rollback repeats."""
-    current, times, found = target.current(), _times(target.state), []
-    for number, manifest in sorted(target.manifests().items(), reverse=True):
-        receipts = manifest.partitions.values()
-        shown: dict[str, Any] = {
-            "version": number,
-            "live": current is not None and number == current.version,
-            "published": times.get(number),  # UTC; None where the state folder has no record
-            "partitions": len(receipts),
-            "rows": sum(one.rows for one in receipts),
-        }
-        shown |= {f"{name}s": sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
-        found.append(shown | {"restores": manifest.restores})
-    return found
+    current, times = target.current(), version_times(target.state)
+    kept = sorted(target.manifests().items(), reverse=True)
+    live = current.version if current else None
+    return [describe_version(manifest, times.get(number), live=number == live) for number, manifest in kept]
+
+
+def describe_version(manifest: Manifest, published: str | None, *, live: bool) -> dict[str, Any]:
+    """A version as plain values; `published` is UTC, None where the state folder has no record."""
+    receipts = manifest.partitions.values()
+    counts = {"partitions": len(receipts), "rows": sum(one.rows for one in receipts)}
+    shown: dict[str, Any] = {"version": manifest.version, "live": live, "published": published, **counts}
+    shown |= {f"{name}s": sorted({getattr(one.pins, name) for one in receipts}) for name in ("model", "pool", "key")}
+    return shown | {"restores": manifest.restores}
 
 
 def roll_back(target: Target, to: int | None = None) -> Manifest:
@@ -102,19 +100,7 @@ def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int
     raise ConfigError(f"rollback: expected {choice}, found {found}; `lake versions` lists what is kept")
 
 
-def status_of(target: Target) -> dict[str, Any]:
-    """The live version, its audit, a run that is writing now, and partitions staged by an unfinished run."""
-    manifest = target.current()
-    return {
-        "live": next((one for one in list_versions(target) if one["live"]), None),
-        "audit": dict(manifest.audit) if manifest else None,
-        "quarantined": sum(one.quarantined for one in manifest.partitions.values()) if manifest else 0,
-        "writer": read_lease(target.state),
-        "staged": len(list(target.state.glob(f"staging/*/{RECEIPT}"))),
-    }
-
-
-def _times(state: Path) -> dict[int, str]:
+def version_times(state: Path) -> dict[int, str]:
     """Version -> when it was published; a line that was cut off by a crash is skipped."""
     found: dict[int, str] = {}
     path = state / FILE

@@ -14,6 +14,8 @@ from pass_core.errors import DataError
 from tasks.storage.files import json_digest, read_json, sync_folder, write_atomically, write_json
 
 FORMAT = 1
+RECEIPT = "receipt.json"  # of a staged partition
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive writes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

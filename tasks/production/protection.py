@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pass_core.channel.draws import key_id
 from pass_core.devices import resolve_device
-from pass_core.errors import AuditFailed, ConfigError, DataError, PassError, StorageError, TransientError
+from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, PassError, StorageError, TransientError
 from tasks.expectations.suites import load_library
 from tasks.extractors.loading import load_extractor_of
-from tasks.production.audit_gate import AuditGate, check_partitions
+from tasks.production.audit_gate import AuditGate, check_partitions, only_drifted
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
 from tasks.production.history import note_version, open_target
@@ -28,6 +28,7 @@ from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_sample
 from tasks.production.withdrawal import read_withdrawal
+from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
 from tasks.production.worker import THREADS
 from tasks.production.writer_lock import Lease
 from tasks.running.layout import Layout
@@ -80,6 +81,7 @@ class Protection:
         self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
         self.failures: list[Failure] = []
+        self.judged: GateResult | None = None  # by the audit, also when it did not pass
 
     def _make_job(self, model: Path, pool: Path, columns: PinnedColumns, draw_key: bytes) -> Job:
         """What all workers get: everything that a draw depends on, pinned by digest."""
@@ -131,6 +133,10 @@ class Protection:
                     raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
                 self._staging.pin(self.job.pins, self._numerics)
                 crash_point("pinned")
+                if left := self._withdrawal:
+                    pool, models = self.job.pins.pool, absolute(self.options.models)
+                    noted = NotedWithdrawal(pool=left.pool, after=pool, donors=left.donors, models=models)
+                    note_withdrawal(self.state, noted)
                 self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
                 threading.Thread(target=load_library, daemon=True).start()  # takes seconds, while the workers work
                 yield held
@@ -275,7 +281,7 @@ class Protection:
         if not staged:
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
-        result = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
+        result = self.judged = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
         accepted = self.config.protect.accept_undecided
         if result.verdict == "undecided" and accepted:
             return dataclasses.replace(result, details={**result.details, "accepted_undecided": accepted})
@@ -284,7 +290,8 @@ class Protection:
             advice = "train another model, or change audit.thresholds"
             if result.verdict == "undecided":
                 advice = "audit more records, or name who accepts it in protect.accept_undecided"
-            raise AuditFailed(f"{found}. Nothing was published; {advice}")
+            kind = DriftFound if only_drifted(result) else AuditFailed
+            raise kind(f"{found}. Nothing was published; {advice}")
         return result
 
     def _next(self, plan: Plan, receipts: Mapping[str, Receipt], held: Lease, result: GateResult) -> Manifest:

@@ -11,6 +11,7 @@ from tasks.production.draw_key import find_key
 from tasks.production.interfaces import Executor, Gate, SourcePartition
 from tasks.production.local import LocalExecutor
 from tasks.production.manifest import Manifest
+from tasks.production.observed import Progress, observed
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
@@ -29,7 +30,7 @@ class Hooks:
     progress: Reporter = silent
     call: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _title, body: body()  # runs a batch, or publishing
     published: Callable[[Manifest, Plan], None] = lambda _manifest, _plan: None
-    secret: str | None = None  # the draw key, from a secret store
+    secret: Callable[[], str] | None = None  # reads the draw key from a secret store
     gate: Gate | None = None  # another one than the audit of params.yaml
 
 
@@ -59,14 +60,23 @@ def execute(options: ProtectOptions, hooks: Hooks | None = None) -> Outcome:
         AuditFailed: the gate did not pass; nothing is published.
         DataError, TransientError: partitions failed; a backfill has published the others.
     """
-    hooks = hooks or Hooks()
+    with observed(options) as progress:
+        return _executed(options, hooks or Hooks(), progress)
+
+
+def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outcome:
     run = _prepared(options, hooks)
     plan = run.plan()
     if run.idle(plan):
+        progress.outcome = "unchanged"
         return Outcome(plan)
     with track_step("protect", options.key, run.config.tracking, "local", Path(options.params).resolve().parent) as record:
-        manifest, pins = _protect(run, plan, hooks), run.job.pins
+        try:
+            manifest, pins = _protect(run, plan, hooks), run.job.pins
+        finally:
+            progress.judged = run.judged
         outcome = Outcome(plan, manifest)
+        progress.published(manifest, outcome.counts())
         parameters = {"source": options.source, "target": options.target, "key_id": pins.key, "version": manifest.version}
         figures = outcome.counts() | {"audited": manifest.audit["records"], "failed": len(run.failures)}
         record.log(parameters, figures, (), {"model": pins.model, "pool": pins.pool})
@@ -76,7 +86,8 @@ def execute(options: ProtectOptions, hooks: Hooks | None = None) -> Outcome:
 
 
 def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
-    draw_key = find_key(Path(options.key_file) if options.key_file else None, os.environ, hooks.secret)
+    secret = hooks.secret() if hooks.secret else None
+    draw_key = find_key(Path(options.key_file) if options.key_file else None, os.environ, secret)
     executor: Executor
     if options.executor == "ray":
         from tasks.production.ray import RayExecutor

@@ -15,11 +15,11 @@ from tasks.lakes.open import open_lake, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.interfaces import PinnedColumns, SourcePartition
+from tasks.production.manifest import NO_VALUE
 from tasks.sections.lake import LakeConfig
 from tasks.storage.files import json_digest
 
 WHOLE = "."  # the only partition of a lake that releases no partition column
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive writes it
 
 
 class LakeSource:

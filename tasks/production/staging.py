@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from pass_core.data import Attribute
 from pass_core.errors import ConfigError
 from tasks.production.interfaces import Sample
-from tasks.production.manifest import Pins, Receipt, read_receipt
+from tasks.production.manifest import RECEIPT, Pins, Receipt, read_receipt
 from tasks.storage.files import read_json, sync_folder, write_json
 
-DATA, RECEIPT, PINNED = "data", "receipt.json", "pinned.json"
+DATA, PINNED = "data", "pinned.json"
 CARRIED = "carried."  # before the names of attributes among a sample's arrays
 
 

@@ -17,10 +17,10 @@ from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Failure, Job, SourcePartition
-from tasks.production.manifest import OutputFile, Receipt, to_json
+from tasks.production.manifest import RECEIPT, OutputFile, Receipt, to_json
 from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
-from tasks.production.staging import CARRIED, DATA, RECEIPT, staged_folder
+from tasks.production.staging import CARRIED, DATA, staged_folder
 from tasks.release.draw import KeyedRelease, donor_units
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics

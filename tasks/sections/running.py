@@ -1,11 +1,16 @@
-"""The sections `compute`, `tracking`, `protect` and `schedule` of params.yaml."""
+"""The sections `compute`, `tracking`, `protect`, `schedule` and `notify` of params.yaml."""
 
+import datetime
+import re
 import zoneinfo
 from dataclasses import dataclass
+from typing import Literal
 
 from pass_core.checks import Checked, ranged
 from pass_core.devices import Device
 from pass_core.errors import ConfigError
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,29 @@ class ScheduleConfig:
     protect: str = "0 2 * * *"  # cron expression: minute, hour, day of the month, month, day of the week
     audit: str = "0 4 * * 0"  # cron expression of the audits
     timezone: str = "UTC"  # of both cron expressions, such as Europe/Berlin
+    # the age of a published version from which `lake status` complains: minutes, hours or days, such as 90m, 26h or 8d
+    stale_after: str = "26h"
+
+    @property
+    def longest_age(self) -> datetime.timedelta:
+        """How old a published version may be."""
+        number, unit = self.stale_after[:-1], UNITS[self.stale_after[-1]]
+        return datetime.timedelta(**{unit: int(number)})
 
     def __post_init__(self) -> None:
         for name in ("protect", "audit"):
             fields = getattr(self, name).split()
             if len(fields) != 5:
                 raise ConfigError(f"{name}: expected a cron expression of five fields, such as '0 2 * * *', found {len(fields)}")
+        if not re.fullmatch(r"[1-9]\d{0,4}[mhd]", self.stale_after):
+            raise ConfigError(f"stale_after: expected minutes, hours or days, such as 26h or 8d, found {self.stale_after!r}")
         if self.timezone not in zoneinfo.available_timezones():
             raise ConfigError(f"timezone: expected a name such as Europe/Berlin, found {self.timezone!r}; correct it")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyConfig(Checked):
+    """How troubles are reported; the address is a secret, so it is in the environment variable PASS_WEBHOOK_URL."""
+
+    format: Literal["json", "slack", "teams"] = "json"  # of the body that is posted
+    seconds: float = ranged(3.0, above=0, at_most=30)  # after which a receiver is given up

@@ -86,7 +86,7 @@ def test_versions_rollback_status_and_the_next_run(
     found = _listed(target, *where)
     assert [(one["version"], one["live"], one["restores"]) for one in found] == [(3, True, 1), (2, False, None), (1, False, None)]
     assert found[0]["models"] == found[2]["models"]
-    assert json.loads(_lake("status", target, *where, "--json"))["live"]["restores"] == 1
+    assert json.loads(_lake("status", target, *where, "--json"))["targets"][0]["live"]["restores"] == 1
     assert "repeats version 1  live" in _lake("status", target, *where)
     with pytest.raises(ConfigError, match="none before the live one"):
         _lake("rollback", target, *where)  # what is live is the first version
@@ -152,6 +152,6 @@ def test_what_cannot_be_restored_is_rejected(two_versions: Any, tmp_path: Path) 
     next((target / "versions" / "000001").rglob("*.parquet")).unlink()
     with pytest.raises(DataError, match="expected all files, found none for 1 partition"):
         roll_back(opened)
-    assert json.loads(_lake("status", str(target), "--json"))["live"]["version"] == 2
+    assert json.loads(_lake("status", str(target), "--json"))["targets"][0]["live"]["version"] == 2
     (state_of(str(target)) / "versions.jsonl").write_text('{"version": 1, "publ')  # cut off by a crash
     assert [one["published"] for one in _listed(str(target))] == [None, None]
