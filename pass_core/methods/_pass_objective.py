@@ -3,6 +3,7 @@
 With P = softmax(z) and z = cos(f, g)/τ, every term is a function of P, and ∂L/∂z = P ⊙ (G − ⟨P, G⟩) with G = ∂L/∂P:
 
     L_S(i)   ln q_s(d)/B for a record of class s          q_s is the class's mean row; constants cancel in the bracket
+    L_S|A    ln q_sa(d)/B − ln q_a(d)/B                   the same within the class a of an attribute that recipients know
     H(X')    −ln q(d)/B                                   q is the batch's mean row
     L_U(j)   −ln|U_j|/B · 1[U'_j(d) = U_j(x)]/A_j(x)      A_j is the probability of the record's own class
     L_X      −ln P/B
@@ -37,10 +38,11 @@ SMALLEST_MASS = 1e-20  # below it A_j is computed among logarithms: float32 ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X + ν L_T over a pool.
+    """α Σ L_S + (α − β) n_S H(X') + λ Σ L_U + μ L_X + ν L_T + κ Σ L_S|A over a pool.
 
-    With α = β = 1 and ν = 0 it is eq. 3 with the signs of its proof. Since L_S is −H(X'|S), the first two are
+    With α = β = 1 and ν = κ = 0 it is eq. 3 with the signs of its proof. Since L_S is −H(X'|S), the first two are
     α Σ I(X';S) − β n_S H(X') in the batch: hiding and spreading, weighed apart. L_T is the cross-entropy with a teacher's rows.
+    κ weighs Σ I(X';S|A) of the batch, for every attribute A that recipients know: H(X'|A) − H(X'|S,A).
     """
 
     private_classes: tuple[int, ...]  # number of classes of each private attribute
@@ -51,6 +53,8 @@ class Objective:
     private_weight: float = 1.0  # α
     spread_weight: float = 1.0  # β
     teacher_weight: float = 0.0  # ν
+    known_classes: tuple[int, ...] = ()  # number of classes of each attribute that recipients know
+    known_weight: float = 0.0  # κ
     world: World = ALONE  # processes that hold equal parts of the batch; value and gradient are those of the whole
 
     @property
@@ -59,16 +63,44 @@ class Objective:
         return (self.private_weight - self.spread_weight) * len(self.private_classes)
 
     def __call__(
-        self, embedded: Tensor, donors: Tensor, private: Sequence[Tensor], useful: Sequence[Tensor], teacher: Tensor | None = None
+        self,
+        embedded: Tensor,
+        donors: Tensor,
+        private: Sequence[Tensor],
+        useful: Sequence[Tensor],
+        *,
+        teacher: Tensor | None = None,
+        known: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
         """(total, terms) of a batch: f (batch, dim), g (pool, dim), one label per record and attribute, T (batch, pool).
 
-        `terms` holds every L_S, every L_U, H(X'), L_X and, with a teacher, L_T, in this order, without gradient.
+        `terms` holds every L_S, every L_U, H(X'), L_X, with a teacher L_T, and I(X';S|A) of every pair, in this order, without
+        gradient.
         """
         unit = F.normalize(embedded, dim=1), F.normalize(donors, dim=1)
-        labels = tuple(private), tuple(useful)
+        labels = self._groups(private, known), tuple(useful)
         total, terms = _ObjectiveFunction.apply(*unit, labels, teacher, self)  # type: ignore[no-untyped-call]
         return total, terms
+
+    def _groups(self, private: Sequence[Tensor], known: Sequence[Tensor]) -> "tuple[_Group, ...]":
+        """The classes of records whose mean rows count: of every S, then of every A, then of every pair, S by S."""
+        single = zip(private, self.private_classes, strict=True)
+        of_known = list(zip(known, self.known_classes, strict=True))
+        groups = [_Group(labels, n, self.private_weight) for labels, n in single]
+        within = [_Group(labels, n, -self.known_weight * len(private)) for labels, n in of_known]
+        pairs = [
+            _Group(group.labels * n + labels, group.classes * n, self.known_weight) for group in groups for labels, n in of_known
+        ]
+        return (*groups, *within, *pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A classification of the batch; −H(X'|class) counts with this weight."""
+
+    labels: Tensor
+    classes: int
+    weight: float
 
 
 class _ObjectiveFunction(torch.autograd.Function):
@@ -76,11 +108,11 @@ class _ObjectiveFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, g: Tensor, labels: tuple[tuple[Tensor, ...], tuple[Tensor, ...]], *given: Any
+        ctx: Any, f: Tensor, g: Tensor, labels: tuple[tuple[_Group, ...], tuple[Tensor, ...]], *given: Any
     ) -> tuple[Tensor, Tensor]:
-        (private, useful), (teacher, parts) = labels, given
-        log_p, law = _first_pass(f, g, private, parts)
-        terms, table, weights, faint = _terms(log_p, law, private, useful, parts)
+        (groups, useful), (teacher, parts) = labels, given
+        log_p, law = _first_pass(f, g, groups, parts)
+        terms, table, weights, faint = _terms(log_p, law, groups, useful, parts)
         imitation = None if teacher is None else -parts.world.mean(torch.dot(teacher.view(-1), log_p.view(-1)) / len(log_p))
         corrections = [_faint_gradient(log_p, *each, parts) for each in zip(faint, useful, parts.useful_donors, strict=True)]
         _gradient_in_place(log_p, table, weights, teacher, parts)
@@ -88,11 +120,17 @@ class _ObjectiveFunction(torch.autograd.Function):
             log_p[rows] += correction
         ctx.save_for_backward(log_p, f, g)  # by now ∂L/∂z
         ctx.temperature = parts.temperature
-        hidden, kept, (spread, general) = terms[: len(private)], terms[len(private) : -2], terms[-2:]
+        n_private, n_known = len(parts.private_classes), len(parts.known_classes)
+        grouped, kept, (spread, general) = terms[: len(groups)], terms[len(groups) : -2], terms[-2:]
+        hidden, within = grouped[:n_private], grouped[n_private : n_private + n_known]
+        terms = torch.cat([hidden, kept, terms[-2:]])
         total = parts.private_weight * hidden.sum() + parts.excess_weight * spread
         total = total + parts.useful_weight * kept.sum() + parts.general_weight * general
         if imitation is not None:
             total, terms = total + parts.teacher_weight * imitation, torch.cat([terms, imitation[None]])
+        if n_known:
+            informations = grouped[n_private + n_known :] - within.repeat(n_private)
+            total, terms = total + parts.known_weight * informations.sum(), torch.cat([terms, informations])
         ctx.mark_non_differentiable(terms)
         return total, terms
 
@@ -103,7 +141,7 @@ class _ObjectiveFunction(torch.autograd.Function):
         return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
 
 
-# Means of P (classes, pool) and shares (classes,) per private attribute; P(U'=u|x) (batch, classes) per useful one; mean H(X'|X)
+# Means of P (classes, pool) and shares (classes,) per group; P(U'=u|x) (batch, classes) per useful one; mean H(X'|X)
 _BatchLaw = tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]
 
 
@@ -111,11 +149,11 @@ def _chunks(batch: int) -> Iterator[slice]:
     return (slice(start, min(start + ROWS_AT_ONCE, batch)) for start in range(0, batch, ROWS_AT_ONCE))
 
 
-def _first_pass(f: Tensor, g: Tensor, private: tuple[Tensor, ...], parts: Objective) -> tuple[Tensor, _BatchLaw]:
+def _first_pass(f: Tensor, g: Tensor, groups: tuple[_Group, ...], parts: Objective) -> tuple[Tensor, _BatchLaw]:
     """ln P of the batch, and its class means, useful masses and entropy."""
     batch, pool = len(f), len(g)
-    members = [F.one_hot(labels, n).to(f.dtype) for labels, n in zip(private, parts.private_classes, strict=True)]
-    sums = [f.new_zeros(n, pool) for n in parts.private_classes]
+    members = [F.one_hot(group.labels, group.classes).to(f.dtype) for group in groups]
+    sums = [f.new_zeros(group.classes, pool) for group in groups]
     masses = [f.new_empty(batch, len(donors)) for donors in parts.useful_donors]
     log_p = f.new_empty(batch, pool)
     entropy = f.new_zeros((), dtype=torch.float64)
@@ -136,17 +174,17 @@ def _first_pass(f: Tensor, g: Tensor, private: tuple[Tensor, ...], parts: Object
 
 
 def _terms(
-    log_p: Tensor, law: _BatchLaw, private: tuple[Tensor, ...], useful: tuple[Tensor, ...], parts: Objective
+    log_p: Tensor, law: _BatchLaw, groups: tuple[_Group, ...], useful: tuple[Tensor, ...], parts: Objective
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """The terms; the table (k, pool) and weights (batch, k) whose product is G but for L_X; rows to correct per useful one."""
     batch = len(log_p) * parts.world.processes
     terms, table, weights, faint = [], [], [], []
     class_means, class_shares, useful_masses, row_entropy = law
-    for labels, means, shares in zip(private, class_means, class_shares, strict=True):
+    for group, means, shares in zip(groups, class_means, class_shares, strict=True):
         logs = means.clamp_min(SMALLEST_PROBABILITY).log()
         terms.append((shares * (means * logs).sum(dim=1)).sum())
-        table.append(logs * (parts.private_weight / batch))
-        weights.append(F.one_hot(labels, len(means)).to(log_p.dtype))
+        table.append(logs * (group.weight / batch))
+        weights.append(F.one_hot(group.labels, len(means)).to(log_p.dtype))
     overall = class_shares[0] @ class_means[0]  # every record is of one class of the first attribute
     logs = overall.clamp_min(SMALLEST_PROBABILITY).log()
     spread = -(overall * logs).sum()

@@ -16,6 +16,7 @@ from pass_core.data import Attribute, IntArray, Records, Rng, combinations, one_
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods._pass_objective import Objective, bound_constant
 from pass_core.methods.base import FittedChannel, ReleaseContext
+from pass_core.methods.transport.cells import cell_attributes
 from pass_core.methods.transport.channel import TransportConfig
 from pass_core.methods.transport.solver import solve_transport
 from pass_core.randomness import torch_generator
@@ -37,18 +38,19 @@ class Weights:
     useful: float  # λ
     general: float  # μ
     teacher: float  # ν
+    known: float  # κ
 
     @property
     def bounded(self) -> bool:
         """Whether this is eq. 3, for which the bound of eq. 9 holds."""
-        return (self.private, self.spread, self.teacher) == (1.0, 1.0, 0.0)
+        return (self.private, self.spread, self.teacher, self.known) == (1.0, 1.0, 0.0, 0.0)
 
 
 def preset_weights(preset: Preset, n_private: int, n_useful: int) -> Weights:
     """`paper`: eq. 3 with the rule of its experiments. `improved`: imitates transport and keeps the useful class."""
     if preset == "paper":
-        return Weights(private=1.0, spread=1.0, useful=n_private / n_useful, general=0.2 * n_private, teacher=0.0)
-    return Weights(private=0.0, spread=0.0, useful=0.3 / n_useful, general=0.0, teacher=1.0)
+        return Weights(private=1.0, spread=1.0, useful=n_private / n_useful, general=0.2 * n_private, teacher=0.0, known=0.0)
+    return Weights(private=0.0, spread=0.0, useful=0.3 / n_useful, general=0.0, teacher=1.0, known=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class PassConfig(Checked):
     useful_weight: float | None = ranged(None, at_least=0)  # λ of eq. 1
     general_weight: float | None = ranged(None, at_least=0)  # μ of eq. 1
     teacher_weight: float | None = ranged(None, at_least=0)  # ν
+    known_weight: float | None = ranged(None, at_least=0)  # κ: hide also from who knows an attribute of attacker.knows
     teacher_epsilon: float = ranged(0.015, above=0)  # ε of the transport that is imitated
     joint_private: bool = False  # hide the combination of private attributes: two that are hidden singly can leak together
 
@@ -108,21 +111,23 @@ class PassSubstitution:
         encoder = share_statistics(encoder, run.world).to(context.device)
         donors = config.donor_length * torch.randn(len(context.pool), config.embedding_size, generator=generator)
         donors = donors.to(context.device).requires_grad_()
-        labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in private + useful}
+        known = cell_attributes(data.labels, context.attributes, context.known) if weights.known else ()
+        labels = {a.name: torch.from_numpy(data.labels[a.name]).to(context.device) for a in {*private, *useful, *known}}
         teacher: _Teacher | None = None
         if weights.teacher:
             teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world)
-        objective = _objective(data, context, private=private, useful=useful, weights=weights, config=config, world=run.world)
+        roles = _Roles(private, useful, known)
+        objective = _objective(data, context, roles, weights=weights, config=config, world=run.world)
         entropies = [joint_entropy([data.labels[a.name]]) for a in useful]
         constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
-        names = [*(f"private_{a.name}" for a in private), *(f"useful_{a.name}" for a in useful), "spread", "general"]
-        names += ["teacher"] if teacher else []
+        names = roles.terms(taught=teacher is not None)
 
         def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            hidden, kept = ([labels[a.name][rows] for a in kind] for kind in (private, useful))
+            hidden, kept, given = ([labels[a.name][rows] for a in kind] for kind in (private, useful, known))
             with encoder_precision(training, context.device):
                 embedded = encoder(features[rows])
-            total, terms = objective(embedded.float(), donors, hidden, kept, teacher.rows(rows) if teacher else None)
+            imitated = teacher.rows(rows) if teacher else None
+            total, terms = objective(embedded.float(), donors, hidden, kept, teacher=imitated, known=given)
             bound = {"bound": total.detach() + constant} if weights.bounded else {}
             return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
 
@@ -161,6 +166,21 @@ def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tup
 
 
 @dataclass(frozen=True, slots=True)
+class _Roles:
+    """The attributes that the objective names."""
+
+    private: tuple[Attribute, ...]
+    useful: tuple[Attribute, ...]
+    known: tuple[Attribute, ...]  # what recipients know, where κ is not 0
+
+    def terms(self, *, taught: bool) -> list[str]:
+        """Names of the objective's terms, in its order."""
+        single = [*(f"private_{a.name}" for a in self.private), *(f"useful_{a.name}" for a in self.useful)]
+        pairs = [f"private_information_{s.name}_given_{a.name}" for s in self.private for a in self.known]
+        return [*single, "spread", "general", *(["teacher"] if taught else []), *pairs]
+
+
+@dataclass(frozen=True, slots=True)
 class _Teacher:
     """What is imitated."""
 
@@ -184,21 +204,21 @@ def _teacher(
 def _objective(
     data: Records,
     context: ReleaseContext,
+    roles: _Roles,
     *,
-    private: tuple[Attribute, ...],
-    useful: tuple[Attribute, ...],
     weights: Weights,
     config: PassConfig,
     world: World,
 ) -> Objective:
-    for attribute in useful:
+    for attribute in roles.useful:
         if not np.isin(data.labels[attribute.name], context.pool.labels[attribute.name]).all():
             raise MethodError(
                 f"pool: expected a donor of each class of {attribute.name!r}, found a class without; raise pool.donors"
             )
-    carried = [one_hot(context.pool.labels[a.name], a.n_classes).T.astype(np.float32) for a in useful]
+    carried = [one_hot(context.pool.labels[a.name], a.n_classes).T.astype(np.float32) for a in roles.useful]
     return Objective(
-        private_classes=tuple(a.n_classes for a in private),
+        private_classes=tuple(a.n_classes for a in roles.private),
+        known_classes=tuple(a.n_classes for a in roles.known),
         useful_donors=tuple(torch.from_numpy(indicators).to(context.device) for indicators in carried),
         temperature=config.temperature,
         world=world,

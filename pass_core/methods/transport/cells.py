@@ -34,6 +34,14 @@ def what_can_be_hidden(
     return tuple(_hiding(a, labels[a.name], private) for a in attributes if a.name in known and a.role != "private")
 
 
+def cell_attributes(
+    labels: Mapping[str, IntArray], attributes: tuple[Attribute, ...], known: tuple[str, ...]
+) -> tuple[Attribute, ...]:
+    """The known attributes from whose knowers the private ones can be hidden."""
+    found = {each.known for each in what_can_be_hidden(labels, attributes, known) if not each.problem}
+    return tuple(a for a in attributes if a.name in found)
+
+
 def _hiding(attribute: Attribute, known: IntArray, private: IntArray) -> Hiding:
     pairs = np.unique(np.stack([known, private]), axis=1)
     classes, private_classes = np.unique(pairs[0], return_counts=True)

@@ -34,7 +34,7 @@ from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Records, Rng, combinations, with_role
 from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
-from pass_core.methods.transport.cells import Cells, Constraint, what_can_be_hidden
+from pass_core.methods.transport.cells import Cells, Constraint, cell_attributes
 from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
 from pass_core.methods.transport.classifier import build_classifier, fit_classifier, widths_of
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
@@ -62,8 +62,8 @@ def solve_transport(
     if unknown := set(config.carried) - set(context.known):
         found = f"expected attributes that the recipient knows, found {', '.join(sorted(unknown))}"
         raise ConfigError(f"carried: {found}; name them under attacker.knows, too, or leave them out")
-    hidden_from = [each.known for each in what_can_be_hidden(data.labels, context.attributes, context.known) if not each.problem]
-    cells, numbers = Cells.of(data, context.attributes, tuple(hidden_from))
+    hidden_from = cell_attributes(data.labels, context.attributes, context.known)
+    cells, numbers = Cells.of(data, context.attributes, tuple(a.name for a in hidden_from))
     generator = torch_generator(rng)
     classifier = build_classifier(data.feature_shape, cells, generator)
     share_statistics(classifier, run.world).to(context.device)

@@ -145,13 +145,13 @@ def test_state_survives_a_round_trip(rng: np.random.Generator) -> None:
 
 
 def test_default_weights_are_the_papers() -> None:
-    assert PassConfig().weights(2, 1) == Weights(private=1, spread=1, useful=2.0, general=0.4, teacher=0)
-    assert PassConfig().weights(1, 2) == Weights(private=1, spread=1, useful=0.5, general=0.2, teacher=0)
+    assert PassConfig().weights(2, 1) == Weights(private=1, spread=1, useful=2.0, general=0.4, teacher=0, known=0)
+    assert PassConfig().weights(1, 2) == Weights(private=1, spread=1, useful=0.5, general=0.2, teacher=0, known=0)
     assert PassConfig(useful_weight=3, spread_weight=0).weights(1, 1) == Weights(
-        private=1, spread=0, useful=3, general=0.2, teacher=0
+        private=1, spread=0, useful=3, general=0.2, teacher=0, known=0
     )
     assert PassConfig(preset="improved", general_weight=0.1).weights(1, 1) == Weights(
-        private=0, spread=0, useful=0.3, general=0.1, teacher=1
+        private=0, spread=0, useful=0.3, general=0.1, teacher=1, known=0
     )
     with pytest.raises(ConfigError, match="general_weight"):
         PassConfig(general_weight=2).weights(1, 1)

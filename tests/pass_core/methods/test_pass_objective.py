@@ -92,6 +92,35 @@ def test_value_terms_and_gradients_equal_the_terms_one_by_one(
         assert ours / 2 == pytest.approx(reference, abs=1e-8, rel=1e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 40, ROWS_AT_ONCE + 5])
+@pytest.mark.parametrize("private", [(3,), (2, 3)])
+def test_known_attributes_add_the_information_given_them_and_its_gradient(batch: int, private: tuple[int, ...]) -> None:
+    f, g, labels, wanted, _, parts = _case(batch, 9, 4, private, (2,), torch.float64, 0.3, (3.0, 1.0))
+    generator = torch.Generator().manual_seed(5)
+    classes = (2, 4)  # a class of two may lack in a small batch
+    known = [torch.randint(n, (batch,), generator=generator) for n in classes]
+    plain, plain_terms = parts(f, g, labels, wanted)
+    rows = log_probabilities(f, g, 0.3).exp()
+    informations = []
+    for s, n in zip(labels, private, strict=True):
+        for a in known:
+            found = rows.new_zeros(())
+            for label in a.unique():
+                inside = a == label
+                logs = rows[inside].log()
+                within = private_loss(logs, s[inside], n) + spread(logs)  # I(X';S) among the records of one class of A
+                found = found + inside.double().mean() * within
+            informations.append(found)
+    expected_total = plain + 0.7 * torch.stack(informations).sum()
+    expected = torch.autograd.grad(expected_total, (f, g))
+    hiding = dataclasses.replace(parts, known_classes=classes, known_weight=0.7)
+    total, terms = hiding(f, g, labels, wanted, known=known)
+    assert total.item() == pytest.approx(expected_total.item())
+    assert terms.tolist() == pytest.approx([*plain_terms.tolist(), *(each.item() for each in informations)], abs=1e-12)
+    for ours, reference in zip(torch.autograd.grad(total, (f, g)), expected, strict=True):
+        assert ours == pytest.approx(reference, abs=1e-9)
+
+
 @pytest.mark.parametrize("batch", [1, ROWS_AT_ONCE + 5])
 def test_a_teacher_adds_its_cross_entropy_and_nothing_else(batch: int) -> None:
     f, g, labels, wanted, _, parts = _case(batch, 9, 4, (3,), (2,), torch.float64, 0.3)
@@ -101,7 +130,7 @@ def test_a_teacher_adds_its_cross_entropy_and_nothing_else(batch: int) -> None:
     expected_term = -(teacher * log_probabilities(f, g, 0.3)).sum(dim=1).mean()
     expected = torch.autograd.grad(plain + 0.7 * expected_term, (f, g))
     taught = dataclasses.replace(parts, teacher_weight=0.7)
-    total, terms = taught(f, g, labels, wanted, teacher)
+    total, terms = taught(f, g, labels, wanted, teacher=teacher)
     assert total.item() == pytest.approx((plain + 0.7 * expected_term).item())
     assert terms.tolist() == pytest.approx([*plain_terms.tolist(), expected_term.item()])
     for ours, reference in zip(torch.autograd.grad(total, (f, g)), expected, strict=True):
