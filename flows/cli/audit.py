@@ -209,6 +209,8 @@ def show_audit(folder: Path, title: str, *, advise: bool = False) -> set[str]:
         show("Private attributes were not attacked on these records, which carry no labels. The labelled audit found:")
     if audit.recipient is not None:
         show(audit.recipient.words())
+    if audit.effort == "quick":
+        show(audit.not_promised[0])
     out.print(table)
     for reason in audit.reasons:
         show(f"  {reason}")

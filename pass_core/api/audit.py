@@ -5,7 +5,7 @@ import functools
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from pass_core.auditing.findings import AuditFindings, Check, Verdict, with_inte
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
 from pass_core.auditing.subject import DrawnRelease, MadeRelease, Part, Split, Subject, make_subject
-from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Depth, Effort, Thresholds, tried
 from pass_core.auditing.trained_attacks import NamedAttack, RngFor
 from pass_core.data import shown_classes
-from pass_core.errors import AuditError
+from pass_core.errors import AuditError, ConfigError
 from pass_core.methods.base import Adversarial
 from pass_core.randomness import stream
 from pass_core.storage.audits import context_of, document, figures_of
@@ -88,7 +88,8 @@ class AuditResult:
             if row.role == "private"
         ]
         label = "Failed" if self.verdict == "fail" else "Undecided"
-        return [*meaning, *(f"{label}: {reason}." for reason in self.findings.reasons)]
+        quick = self.findings.not_promised[:1] if self.findings.effort == "quick" else ()
+        return [*meaning, *(f"{label}: {reason}." for reason in self.findings.reasons), *quick]
 
 
 def audit(
@@ -104,6 +105,7 @@ def audit(
     depth: Mapping[str, Any] | None = None,
     thresholds: Mapping[str, Any] | None = None,
     attacker: Mapping[str, Any] | None = None,
+    effort: Effort = "full",
     verbose: bool = False,
 ) -> AuditResult:
     """Releases held-out records, attacks every attribute of the release with every attack, and judges.
@@ -118,29 +120,28 @@ def audit(
         thresholds: settings of `Thresholds`: name -> {"value": number, "reason": sentence}.
         attacker: settings of `Recipient`: what the recipient of the release knows and holds. What it knows is by default
             `Protector.knows`; where that is None, every declared attribute, of which the protector hides from the useful ones.
+        effort: "quick" tries fewer attacks and analyses: for trying things out, not before publishing.
         verbose: prints the name of every attack that has finished.
     """
     known = train or getattr(protector, "training_", None)
     if known is None:
         found = "expected records that attackers learn from, found none, since a loaded protector has no training records"
         raise AuditError(f"train: {found}; pass train=protector.records(X_train, labels_train, persons=persons_train)")
-    chosen = dict.fromkeys(discovery.available(pass_core.attacks)) if attacks is None else attacks
-    loaded = {name: discovery.load(pass_core.attacks, name).ATTACK for name in chosen}
-    named = tuple(NamedAttack(name, a, config_of(a.config_type, chosen[name], f"attacks.{name}")) for name, a in loaded.items())
-    effort, limits = config_of(Depth, depth, "depth"), config_of(Thresholds, thresholds, "thresholds")
+    named = _named_attacks(attacks, effort)
+    thorough, limits = config_of(Depth, depth, "depth"), config_of(Thresholds, thresholds, "thresholds")
     splits: dict[Split, Labelled] = {"train": known, "test": protector.records(X, labels, persons=persons, ids=ids)}
     rng_for = functools.partial(stream, protector.seed, "audit")
     recipient = config_of(Recipient, {"knows": protector.knows, **(attacker or {})}, "attacker")
-    subject = _subject(protector, splits, key, fresh_draws=effort.fresh_draws, rng_for=rng_for, recipient=recipient)
+    subject = _subject(protector, splits, key, fresh_draws=thorough.fresh_draws, rng_for=rng_for, recipient=recipient)
     replay = _replay(protector, splits["test"], subject, claimed_secret=isinstance(key, bytes))
 
     def on_attack(work: str, epoch: Epoch) -> None:
         if verbose and epoch.number == epoch.total:
             print(work)  # noqa: T201 (asked for by verbose)
 
-    findings = run_audit(subject, named, limits, effort, rng_for, on_attack=on_attack, replay=replay)
+    findings = run_audit(subject, named, limits, thorough, rng_for, on_attack=on_attack, replay=replay, effort=effort)
     context = dataclasses.replace(
-        context_of(subject, named, limits, effort, dataset="array", method=protector.method_name(), protected_digest=None),
+        context_of(subject, named, limits, thorough, dataset="array", method=protector.method_name(), protected_digest=None),
         split="as given",
         classes=_classes(protector, splits) | {a.name: a.classes for a in subject.attributes if a.name in subject.combines},
         forbid=None if subject.substitution is None else protector.forbid,
@@ -148,6 +149,15 @@ def audit(
         model_digest=protector.digest_,
     )
     return AuditResult(findings, document(findings, context))
+
+
+def _named_attacks(attacks: Mapping[str, Mapping[str, Any] | None] | None, effort: Effort) -> tuple[NamedAttack, ...]:
+    """The attacks that an audit of this effort tries, with their settings."""
+    if effort not in get_args(Effort):
+        raise ConfigError(f"effort: expected one of {', '.join(get_args(Effort))}, found {effort!r}; correct it")
+    given = dict.fromkeys(discovery.available(pass_core.attacks)) if attacks is None else attacks
+    loaded = {name: discovery.load(pass_core.attacks, name).ATTACK for name in given if tried(name, effort)}
+    return tuple(NamedAttack(name, a, config_of(a.config_type, given[name], f"attacks.{name}")) for name, a in loaded.items())
 
 
 def _classes(protector: Protector, splits: Mapping[Split, Labelled]) -> dict[str, tuple[str, ...]]:

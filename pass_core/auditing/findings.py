@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
-from pass_core.auditing.thresholds import Limit
+from pass_core.auditing.thresholds import Effort, Limit
 from pass_core.data import Role
 from pass_core.statistics.intervals import Estimate
 from pass_core.statistics.null_distribution import NullComparison, Units
@@ -272,6 +272,7 @@ class AuditFindings:
     channel: ChannelFindings | None
     analyses: Mapping[str, Any]  # key of an analysis -> its finding, or None; in audit.json each key is at the top level
     not_promised: tuple[str, ...]
+    effort: Effort = "full"  # quick: some attacks and analyses only, which is too few to publish anything
     unlabelled: Unlabelled | None = None  # for records without labels
 
     def finding(self, kind: type[Finding]) -> Finding | None:

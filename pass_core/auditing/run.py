@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pass_core.auditing.analyses.base import every_analysis
+from pass_core.auditing.analyses.base import every_analysis, left_out
 from pass_core.auditing.analyses.seed_replay import Replay
 from pass_core.auditing.exact_attacker import Audited, ExactPass, exact_findings, pass_exactly
 from pass_core.auditing.findings import AttributeFindings, AuditFindings, ChannelFindings, Check, Evidence
 from pass_core.auditing.side_information import find_conditional
 from pass_core.auditing.subject import Subject
-from pass_core.auditing.thresholds import Depth, Thresholds
+from pass_core.auditing.thresholds import Depth, Effort, Thresholds
 from pass_core.auditing.trained_attacks import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
 from pass_core.auditing.validity import EXACT, find_validity
 from pass_core.auditing.verdict import attribute_verdict, judge, outcomes, reasons
@@ -43,6 +43,7 @@ def run_audit(
     *,
     on_attack: OnAttack,
     replay: Replay | None = None,
+    effort: Effort = "full",
 ) -> AuditFindings:
     """Attacks every attribute with every attack, on originals (the control) and on the release; then analyses and judges.
 
@@ -50,9 +51,11 @@ def run_audit(
         rng_for: a generator for labels, so that adding an attack changes no other attack's draws.
         on_attack: called with the name of the running attack or analysis, and its finished epochs.
         replay: whether the draws can be repeated; found by the caller, who knows how they were drawn.
+        effort: a quick audit leaves some analyses out, and says so; `attacks` are those that it tries (`tried`).
     """
     if all(named.attack.needs_pool for named in attacks):
-        raise AuditError("an audit needs an attack that can also be tried on originals: name some under audit.attacks")
+        some = " (logistic_regression or network for a quick audit)" if effort == "quick" else ""
+        raise AuditError(f"an audit needs an attack that can also be tried on originals: name some under audit.attacks{some}")
     attacked = tuple(attack_attribute(subject, a, attacks, rng_for, on_attack) for a in subject.attributes)
     passed = None if subject.substitution is None else pass_exactly(subject, subject.substitution, depth, rng_for)
     validity = find_validity(subject, attacked, attacks, thresholds, depth, rng_for=rng_for, on_attack=on_attack)
@@ -62,8 +65,8 @@ def run_audit(
         if one.findings:
             on_attack(f"{one.attribute.name}: exact attacker and subgroups", Epoch(1, 1, {}))
             rows.append(_attribute(audited, one))
-    found = {}
-    for analysis in every_analysis():
+    found = dict.fromkeys(left_out(effort))
+    for analysis in (one for one in every_analysis() if one.key not in found):
         on_attack(analysis.key, Epoch(1, 1, {}))
         found[analysis.key] = replay if analysis.finding is Replay else analysis.find(audited)
     unreadable = tuple(one.attribute for one in attacked if not one.findings)
@@ -80,7 +83,19 @@ def run_audit(
         attributes=tuple(dataclasses.replace(row, verdict=attribute_verdict(row, checks)) for row in rows),
         channel=_channel(subject, passed),
         analyses=found,
-        not_promised=NOT_PROMISED,
+        not_promised=(_quick_audit(attacks), *NOT_PROMISED) if effort == "quick" else NOT_PROMISED,
+        effort=effort,
+    )
+
+
+def _quick_audit(attacks: tuple[NamedAttack, ...]) -> str:
+    """What a quick audit is, for people."""
+    missing = left_out("quick")
+    titles = ", ".join(f"“{one.title}”" for one in every_analysis() if one.key in missing)
+    return (
+        f"This is a quick audit (audit.effort: quick), for trying things out: the only attacks tried are "
+        f"{', '.join(named.name for named in attacks)}, and these analyses were left out: {titles}. "
+        "Audit with audit.effort=full before you publish anything."
     )
 
 

@@ -1,8 +1,12 @@
 """How thorough an audit is, and the limits of its verdict."""
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from pass_core.errors import ConfigError
+
+Effort = Literal["full", "quick"]
+QUICK_ATTACKS = ("exact_bayes", "logistic_regression", "network")
 
 # Limits for records without labels; the others are for records whose classes are known.
 DRIFTS = ("feature_drift_at_most", "entropy_drift_at_most", "exposure_drift_at_most", "usage_drift_at_most")
@@ -125,3 +129,8 @@ class Depth:
         for name in ("bundles", "draws"):
             if any(number < 1 for number in getattr(self, name)):
                 raise ConfigError(f"{name}: expected numbers of at least 1")
+
+
+def tried(attack: str, effort: Effort) -> bool:
+    """Whether an audit of this effort tries the attack of that name."""
+    return effort == "full" or attack in QUICK_ATTACKS

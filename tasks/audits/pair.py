@@ -50,7 +50,7 @@ def audit_pair(
         return stream(seed, "audit", "pair", *labels)
 
     attacks, thresholds, depth = config.named_attacks(), config.thresholds, config.depth
-    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack)
+    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack, effort=config.effort)
     if columns.person is None:  # then strangers cannot be identified
         findings = dataclasses.replace(findings, analyses={**findings.analyses, "strangers": None})
     digests = [digest(path) for path in protected]

@@ -30,6 +30,8 @@ from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 CHECKS = LABELLED_AUDIT, VALID_DAYS = "labelled_audit", "valid_days"  # in addition to those of the thresholds
 
+FULL_AUDIT = "audit the model again, with --set audit.effort=full (pass-pipeline audit release)"
+
 NOT_ATTACKED = (
     "Private attributes were not attacked on these records: they carry no labels.",
     "The findings about attributes, linkage and donors come from the labelled audit that this one relies on.",
@@ -62,6 +64,8 @@ def read_labelled_audit(layout: Layout, key: RunKey) -> LabelledAudit:
     document = read_audit(path)
     if document.basis != "labelled":
         raise DataError(f"{path}: expected an audit of labelled records, found basis {document.basis}; run audit again")
+    if document.effort != "full":
+        raise DataError(f"{path}: expected a full audit, found a quick one; {FULL_AUDIT}")
     try:
         time = datetime.datetime.fromisoformat(read_json(layout.provenance("audit", key))["time"])
     except (DataError, KeyError, TypeError, ValueError):

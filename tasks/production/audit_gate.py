@@ -23,10 +23,10 @@ from pass_core.auditing.thresholds import DRIFTS
 from pass_core.channel.substitution import Channel, Exclusion, carried_attributes, channel_of_records, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
-from pass_core.errors import AuditError, DataError
+from pass_core.errors import AuditError, ConfigError, DataError
 from pass_core.randomness import stream
 from pass_core.storage.audits import limits_of
-from tasks.audits.unlabelled import UnlabelledAudit, audit_unlabelled, read_labelled_audit, side_of
+from tasks.audits.unlabelled import FULL_AUDIT, UnlabelledAudit, audit_unlabelled, read_labelled_audit, side_of
 from tasks.expectations import suites
 from tasks.production.interfaces import Basis, GateResult, Job, Sample
 from tasks.production.pinned import read_pinned
@@ -37,7 +37,7 @@ from tasks.running.layout import Layout
 from tasks.running.numerics import fixed_numerics
 from tasks.running.step_io import RunKey
 from tasks.sections.audit import AuditConfig
-from tasks.storage.files import rounded
+from tasks.storage.files import read_json, rounded
 from tasks.storage.parquet import FEATURES, SPLITS, TableInfo, array_of, read_features
 
 COUNTED = ("rows", "files", "donors")  # of a partition, at least one each
@@ -73,6 +73,15 @@ class AuditGate:
     threads: int
     layout: Layout  # where the champion was trained and audited
     key: RunKey
+
+    def __post_init__(self) -> None:
+        """Rejects quick audits before hours of work: they are too little to publish anything."""
+        expected = "expected full before anything is published, found"
+        if self.config.effort != "full":
+            raise ConfigError(f"audit.effort: {expected} {self.config.effort}; set it to full, or remove it from params.yaml")
+        path = self.layout.artefact("audit", self.key)
+        if path.exists() and (effort := read_json(path).get("effort", "full")) != "full":
+            raise DataError(f"{path}: {expected} an audit with audit.effort {effort}; {FULL_AUDIT}")
 
     def judge(self, sample: Sample, job: Job) -> GateResult:
         with fixed_numerics(self.threads):

@@ -73,6 +73,7 @@ def _dpia(audit: Audit, validity: tuple[str, str] | None) -> Chapter:
     )
     conclusion = (
         f"Privacy: {audit.privacy}. Utility: {audit.utility or 'not tested'}. Verdict of the audit: {audit.verdict}.",
+        *(audit.not_promised[:1] if audit.effort == "quick" else ()),
         *audit.reasons,
         "The audit's verdict is one input to this decision. A pass means that these attacks failed, not that none can succeed.",
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from pass_core.auditing.analyses.base import Analysis, every_analysis
+from pass_core.auditing.analyses.base import Analysis, every_analysis, left_out
 from pass_core.auditing.findings import Check, Kept, Outcome, Population
 from pass_core.auditing.section import Block
 from pass_core.auditing.thresholds import DRIFTS, Thresholds
@@ -62,6 +62,7 @@ POPULATIONS: Mapping[Population, str] = {
     "donors": "Their real records are published in place of other people’s.",
 }
 
+NOT_QUICK = "Left out: this is a quick audit. A full one (audit.effort=full) makes this analysis."
 NOT_TESTED = {"donors": "Published as they are, by design: see the section on donors for exposure and consent."}
 
 
@@ -135,11 +136,11 @@ def answers(audit: Audit) -> list[Answer]:
     """Every question that has a check or an analysis; unknown analyses answer the last one."""
     of_analysis = {key: question.key for question in QUESTIONS for key in question.analyses}
     asked = [(check, _question_of(check, audit, of_analysis)) for check in audit.checks]
-    found = []
+    found, skipped = [], left_out(audit.effort)
     for question in QUESTIONS:
         checks = tuple(check for check, key in asked if key == question.key)
         sections = tuple(
-            Section(one.key, one.title, tuple(one.section(audit.analyses[one.key])))
+            Section(one.key, one.title, (NOT_QUICK,) if one.key in skipped else tuple(one.section(audit.analyses[one.key])))
             for one in every_analysis()
             if of_analysis.get(one.key, OTHER) == question.key
         )

@@ -62,7 +62,7 @@ def audit(asked: Auditing) -> StepResult:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
     attacks, thresholds, depth = config.named_attacks(), config.thresholds, config.depth
-    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack, replay=replay)
+    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack, replay=replay, effort=config.effort)
     dataset_name, method, released = io.key.dataset, str(io.key.method), digest(io.inputs["protected"])
     shown = {a.name: shown_classes(a.classes, features.records.labels[a.name], features.persons) for a in attributes}
     context = dataclasses.replace(
@@ -81,7 +81,7 @@ def audit(asked: Auditing) -> StepResult:
     _write_tables(findings, io)
     nags = {row.name.replace(" × ", "_and_"): row.nag.value for row in findings.attributes}  # MLflow rejects × in a name
     metrics = {"mnag": findings.mnag.value} | {f"nag_{name}": value for name, value in nags.items()}
-    counts = {"records": len(subject.test), "attacks": len(config.attacks)}
+    counts = {"records": len(subject.test), "attacks": len(attacks)}
     return StepResult(counts=counts, metrics=metrics, verdict=findings.verdict)
 
 

@@ -9,7 +9,7 @@ from pass_core import discovery
 from pass_core.auditing import analyses
 from pass_core.auditing.findings import AuditFindings, Check, Comparison, Evidence
 from pass_core.auditing.section import Block, Card, Demand
-from pass_core.auditing.thresholds import Thresholds
+from pass_core.auditing.thresholds import Effort, Thresholds
 from pass_core.errors import AuditError
 
 if TYPE_CHECKING:  # heavy, and a reader of findings does not need it
@@ -31,8 +31,14 @@ class Analysis(Generic[Finding]):
     checks: Callable[[Finding, Thresholds], Iterable[Check]] = lambda _finding, _thresholds: ()
     evidence: Callable[[Finding], Iterable[Evidence]] = lambda _: ()  # tests of attackers, judged together with all others
     comparisons: Callable[[Finding], Iterable[Comparison]] = lambda _: ()  # judged together with all other information
+    quick: bool = True  # whether quick audits make it, too
     highlights: Callable[[Finding], Iterable[Card]] = lambda _: ()  # for the top of the report
     demands: Mapping[str, Demand] = dataclasses.field(default_factory=dict)  # name of a check -> how the report shows its limit
+
+
+def left_out(effort: Effort) -> tuple[str, ...]:
+    """Keys of the analyses that an audit of this effort does not make."""
+    return tuple(one.key for one in every_analysis() if effort == "quick" and not one.quick)
 
 
 def every_analysis() -> tuple[Analysis[Any], ...]:

@@ -193,6 +193,7 @@ ANALYSIS = Analysis(
     rank=18,
     title=TITLE,
     finding=PersonPairs,
+    quick=False,
     find=find_person_pairs,
     evidence=_evidence,
     section=_section,

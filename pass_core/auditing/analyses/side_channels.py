@@ -223,5 +223,12 @@ def _section(found: SideChannels | None) -> Iterator[Block]:
 
 
 ANALYSIS = Analysis(
-    key="side_channels", rank=35, title=TITLE, finding=SideChannels, find=find_side_channels, evidence=_evidence, section=_section
+    key="side_channels",
+    rank=35,
+    title=TITLE,
+    finding=SideChannels,
+    quick=False,
+    find=find_side_channels,
+    evidence=_evidence,
+    section=_section,
 )

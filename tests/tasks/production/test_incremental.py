@@ -13,15 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
+from tasks.audits.unlabelled import read_labelled_audit
 from tasks.config import load_config
 from tasks.production.history import open_target
 from tasks.production.manifest import Receipts
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute, plan_of
 from tasks.production.withdrawal import withdraw
+from tasks.registry import STEPS
 from tasks.running.layout import Layout
+from tasks.running.step import run_step
 from tasks.storage.files import digest, read_json
 from tests.tasks.production.lakes import (
+    KEY,
     PARAMS,
     FailGate,
     PassGate,
@@ -333,3 +337,21 @@ def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Pat
     with pytest.raises(AuditFailed, match="expected a passed audit before publishing"):
         execute(make_options(champion, lake, tmp_path / "c", key=key, params=strict))
     assert not (tmp_path / "c" / "current").exists()
+
+
+def test_nothing_is_published_by_quick_audits(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """Neither by a quick gate, nor with a model whose own audit was quick; a full audit of the model repairs it."""
+    quick = PARAMS["audit"] | {"effort": "quick"}
+    with pytest.raises(ConfigError, match=r"audit\.effort: expected full before anything is published, found quick; set it"):
+        execute(make_options(champion, lake, tmp_path / "a", key=with_key(4), params={"audit": quick}))
+    root = Path(shutil.copytree(champion, tmp_path / "root"))
+    for effort in ("quick", "full"):
+        config = load_config(write_params(tmp_path, audit=PARAMS["audit"] | {"effort": effort}))
+        run_step(STEPS["audit"], KEY, config, Layout(root), "test")
+        if effort == "quick":
+            with pytest.raises(DataError, match=r"audit\.json: expected full .* found an audit with audit\.effort quick; audit"):
+                execute(make_options(root, lake, tmp_path / "a", key=with_key(4)))
+            with pytest.raises(DataError, match=r"expected a full audit, found a quick one; audit the model again"):
+                read_labelled_audit(Layout(root), KEY)
+            assert not (tmp_path / "a").exists()
+    assert execute(make_options(root, lake, tmp_path / "a", key=with_key(4))).manifest is not None
