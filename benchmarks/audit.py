@@ -86,7 +86,9 @@ def attack(subject: Subject, names: tuple[str, ...] | None = None) -> tuple[Atta
     """The attacks of params.yaml, all or some."""
     config = load_config(Path(__file__).parent.parent / "params.yaml").audit
     chosen = tuple(named for named in config.named_attacks() if names is None or named.name in names)
-    return tuple(attack_attribute(subject, attribute, chosen, rng_for, lambda _work, _epoch: None) for attribute in ATTRIBUTES)
+    return tuple(
+        attack_attribute(subject, attribute, chosen, rng_for, on_attack=lambda _work, _epoch: None) for attribute in ATTRIBUTES
+    )
 
 
 def peak(n: int, donors: int) -> float:

@@ -12,7 +12,7 @@ from pass_core.auditing.findings import AttributeFindings, AuditFindings, Channe
 from pass_core.auditing.side_information import find_conditional
 from pass_core.auditing.subject import Subject
 from pass_core.auditing.thresholds import Depth, Effort, Thresholds
-from pass_core.auditing.trained_attacks import Attacked, NamedAttack, OnAttack, RngFor, attack_attribute
+from pass_core.auditing.trained_attacks import Attacked, KeepControl, NamedAttack, OnAttack, RngFor, attack_attribute
 from pass_core.auditing.validity import EXACT, find_validity
 from pass_core.auditing.verdict import attribute_verdict, judge, outcomes, reasons
 from pass_core.channel.joint_law import mutual_information
@@ -44,6 +44,7 @@ def run_audit(
     on_attack: OnAttack,
     replay: Replay | None = None,
     effort: Effort = "full",
+    keep: KeepControl | None = None,
 ) -> AuditFindings:
     """Attacks every attribute with every attack, on originals (the control) and on the release; then analyses and judges.
 
@@ -52,11 +53,12 @@ def run_audit(
         on_attack: called with the name of the running attack or analysis, and its finished epochs.
         replay: whether the draws can be repeated; found by the caller, who knows how they were drawn.
         effort: a quick audit leaves some analyses out, and says so; `attacks` are those that it tries (`tried`).
+        keep: gives controls that an earlier audit has learnt; None: all are learnt.
     """
     if all(named.attack.needs_pool for named in attacks):
         some = " (logistic_regression or network for a quick audit)" if effort == "quick" else ""
         raise AuditError(f"an audit needs an attack that can also be tried on originals: name some under audit.attacks{some}")
-    attacked = tuple(attack_attribute(subject, a, attacks, rng_for, on_attack) for a in subject.attributes)
+    attacked = tuple(attack_attribute(subject, a, attacks, rng_for, on_attack=on_attack, keep=keep) for a in subject.attributes)
     passed = None if subject.substitution is None else pass_exactly(subject, subject.substitution, depth, rng_for)
     validity = find_validity(subject, attacked, attacks, thresholds, depth, rng_for=rng_for, on_attack=on_attack)
     audited = Audited(subject=subject, attacked=attacked, passed=passed, depth=depth, rng_for=rng_for, validity=validity)

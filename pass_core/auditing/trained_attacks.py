@@ -30,6 +30,10 @@ class NamedAttack:
     config: Any
 
 
+# Gives the control of an attack, from an earlier audit of the same originals or learnt by calling the last argument.
+KeepControl = Callable[[NamedAttack, AttackTask, np.random.Generator, Callable[[], Adversary]], Adversary]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacked:
     """An attribute after all attacks."""
@@ -50,30 +54,30 @@ class Attacked:
 
 
 def attack_attribute(
-    subject: Subject, attribute: Attribute, attacks: tuple[NamedAttack, ...], rng_for: RngFor, on_attack: OnAttack
+    subject: Subject,
+    attribute: Attribute,
+    attacks: tuple[NamedAttack, ...],
+    rng_for: RngFor,
+    *,
+    on_attack: OnAttack,
+    keep: KeepControl | None = None,
 ) -> Attacked:
     """Runs all attacks on one attribute. Only which one counts as the worst is decided on test records."""
-    train, test = subject.train.records, subject.test.records
-    train_labels, labels = train.labels[attribute.name], test.labels[attribute.name]
-    if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
-        found = "expected records of at least two classes in training and in test, found fewer"
-        raise AuditError(f"attribute {attribute.name!r}: {found}; drop the attribute or split the data differently")
-    count, pool = attribute.n_classes, subject.substitution
-    originals = AttackTask(released_train=lambda _: train.features, train_labels=train_labels, n_classes=count)
-    released = AttackTask(
-        released_train=subject.released_train,
-        train_labels=train_labels,
-        n_classes=count,
-        original_train=train.features,
-        donors=None if pool is None else DonorTable(pool.train_law.joint[attribute.name], pool.donor_features),
-    )
+    originals, released = _tasks(subject, attribute)
+    labels, test, pool = subject.labels("test", attribute.name), subject.test.records, subject.substitution
 
     def learn(named: NamedAttack, task: AttackTask, stage: str) -> Adversary:
         on_epoch = functools.partial(on_attack, f"{attribute.name} {stage}: {named.name}")
         return named.attack.learn(task, named.config, rng_for(stage, attribute.name, named.name), on_epoch)
 
+    def control_of(named: NamedAttack) -> Adversary:
+        def fresh() -> Adversary:
+            return learn(named, originals, "unprotected")
+
+        return keep(named, originals, rng_for("unprotected", attribute.name, named.name), fresh) if keep else fresh()
+
     usable = [a for a in attacks if pool is not None or not a.attack.needs_pool]
-    controls = {a.name: learn(a, originals, "unprotected") for a in usable if not a.attack.needs_pool}
+    controls = {a.name: control_of(a) for a in usable if not a.attack.needs_pool}
     adversaries = {a.name: learn(a, released, "protected") for a in usable}
     control_hits = {name: hits_of(c.probabilities(test.features), labels) for name, c in controls.items()}
     accuracies = {name: float(hits.mean()) for name, hits in control_hits.items()}
@@ -93,7 +97,7 @@ def attack_attribute(
         for name, p in predicted.items():
             gained = score_test(scores[name], labels, subject.dealing(attribute), rng_for("chance", attribute.name, name))
             findings.append(_findings(name, p, scoring, gained, accuracies.get(name)))
-        unfinetuned = scoring.nag(hits_of(controls[control].probabilities(subject.released_test), labels))
+        unfinetuned = scoring.nag(hits_of(_read_release(controls[control], subject), labels))
         own_nag = None if own is None else scoring.nag(hits_of(own.probabilities(subject.released_test), labels))
     return Attacked(
         attribute=attribute,
@@ -106,6 +110,33 @@ def attack_attribute(
         downstream=hits_of(downstream.probabilities(test.features), labels),
         own_adversary=own_nag,
     )
+
+
+def _tasks(subject: Subject, attribute: Attribute) -> tuple[AttackTask, AttackTask]:
+    """What attackers learn from: originals, and releases."""
+    train, pool, count = subject.train.records, subject.substitution, attribute.n_classes
+    train_labels, labels = train.labels[attribute.name], subject.labels("test", attribute.name)
+    if min(len(np.unique(train_labels)), len(np.unique(labels))) < 2:
+        found = "expected records of at least two classes in training and in test, found fewer"
+        raise AuditError(f"attribute {attribute.name!r}: {found}; drop the attribute or split the data differently")
+    originals = AttackTask(released_train=lambda _: train.features, train_labels=train_labels, n_classes=count)
+    donors = None if pool is None else DonorTable(pool.train_law.joint[attribute.name], pool.donor_features)
+    released = AttackTask(
+        released_train=subject.released_train,
+        train_labels=train_labels,
+        n_classes=count,
+        original_train=train.features,
+        donors=donors,
+    )
+    return originals, released
+
+
+def _read_release(control: Adversary, subject: Subject) -> DoubleArray:
+    """(m, classes) what a control says of the release; of donors, which all methods share, it is asked once each."""
+    pool = subject.substitution
+    if pool is None:
+        return control.probabilities(subject.released_test)
+    return np.asarray(control.probabilities(pool.donor_features)[pool.drawn])
 
 
 def _findings(

@@ -21,6 +21,7 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ChecksumMismatch
 from pass_core.storage.audits import context_of, document, figures_of
 from pass_core.training.epochs import Epoch
+from tasks.audits.controls import KeptControls
 from tasks.audits.release import release_subject, replay_of
 from tasks.release.protector import Protector, read_protector
 from tasks.running.step_io import StepIO, StepResult
@@ -62,7 +63,10 @@ def audit(asked: Auditing) -> StepResult:
         io.progress(f"audit {io.key}, {work}", epoch.number, epoch.total)
 
     attacks, thresholds, depth = config.named_attacks(), config.thresholds, config.depth
-    findings = run_audit(subject, attacks, thresholds, depth, rng_for, on_attack=on_attack, replay=replay, effort=config.effort)
+    findings = run_audit(
+        subject, attacks, thresholds, depth, rng_for,
+        on_attack=on_attack, replay=replay, effort=config.effort, keep=KeptControls(io.cache / "controls"),
+    )  # fmt: skip
     dataset_name, method, released = io.key.dataset, str(io.key.method), digest(io.inputs["protected"])
     shown = {a.name: shown_classes(a.classes, features.records.labels[a.name], features.persons) for a in attributes}
     context = dataclasses.replace(
