@@ -172,6 +172,35 @@ def versions(target: Target, state: State = None, as_json: AsJson = False) -> No
 
 
 @lake_app.command()
+def verify(
+    target: Target,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Restore copies; redo the rest at the next run.")] = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare every file of the live version with its recorded digest."""
+    from pass_core.errors import ChecksumMismatch
+    from tasks.production.history import open_target
+    from tasks.production.published import verify as verified
+
+    manifest, damage = verified(open_target(target, state), repair=repair)
+    of, left = len(manifest.partitions), [one for one in damage if not one.restored]
+    if as_json:
+        found = [dataclasses.asdict(one) for one in damage]
+        typer.echo(json.dumps({"version": manifest.version, "partitions": of, "damaged": found}))
+    else:
+        for one in damage:
+            done = "; restored" if one.restored else ""
+            typer.echo(f"partition {one.number} of {of}: {one.differing} file(s) differ, {one.missing} missing{done}")
+        typer.echo(f"{target}: version {manifest.version}, {of} partition(s), {len(left)} damaged")
+    if left:
+        expected = f"expected the bytes that were published, found others or none in {len(left)} of {of} partition(s)"
+        advice = "run `lake protect`, which protects exactly them again" if repair else "run it again with --repair"
+        raise ChecksumMismatch(f"{target}: {expected}; {advice}")
+
+
+@lake_app.command()
 def rollback(
     target: Target,
     to: Annotated[int | None, typer.Option("--to", help="Version. Default: the one before.", metavar="VERSION")] = None,

@@ -23,7 +23,7 @@ from pass_core.auditing.thresholds import DRIFTS
 from pass_core.channel.substitution import Channel, Exclusion, carried_attributes, channel_of_records, exclusion_among
 from pass_core.data import IntArray, Records
 from pass_core.devices import resolve_device
-from pass_core.errors import AuditError, ConfigError, DataError
+from pass_core.errors import AuditError, AuditFailed, ConfigError, DataError, DriftFound
 from pass_core.randomness import stream
 from pass_core.storage.audits import limits_of
 from tasks.audits.unlabelled import FULL_AUDIT, UnlabelledAudit, audit_unlabelled, read_labelled_audit, side_of
@@ -147,6 +147,20 @@ class AuditGate:
 
     def _rng(self, *labels: str) -> np.random.Generator:
         return stream(self.seed, "gate", *labels)
+
+
+def require_pass(result: GateResult, accepted: str) -> GateResult:
+    """The result when it allows to publish; `accepted` names who accepts an undecided one, and why."""
+    if result.verdict == "undecided" and accepted:
+        return dataclasses.replace(result, details={**result.details, "accepted_undecided": accepted})
+    if result.verdict != "pass":
+        found = f"expected a passed audit before publishing, found: {'; '.join(result.reasons)}"
+        advice = "train another model, or change audit.thresholds"
+        if result.verdict == "undecided":
+            advice = "audit more records, or name who accepts it in protect.accept_undecided"
+        kind = DriftFound if only_drifted(result) else AuditFailed
+        raise kind(f"{found}. Nothing was published; {advice}")
+    return result
 
 
 def only_drifted(result: GateResult) -> bool:

@@ -19,6 +19,7 @@ from tasks.lakes.open import find_filesystem
 from tasks.production.delta import DeltaTarget
 from tasks.production.manifest import Manifest
 from tasks.production.options import state_of
+from tasks.production.published import PublishedFiles
 from tasks.production.versions import FolderTarget, ObjectTarget, Target
 from tasks.storage.files import storage_errors
 
@@ -80,6 +81,7 @@ def roll_back(target: Target, to: int | None = None) -> Manifest:
         if missing:
             lost = f"found none for {len(missing)} partition(s), such as {missing[0]}"
             raise DataError(f"version {base.version}: expected all files, {lost}; restore them, or choose another version")
+        PublishedFiles(target).refuse_damaged(base, base.partitions, "restore them, or choose another version")
         number = current.version + 1
         places = dict.fromkeys(base.partitions, target.place(number, held.token)) if target.carries else base.places
         manifest = dataclasses.replace(base, version=number, token=held.token, places=places, restores=base.version)

@@ -1,5 +1,6 @@
 """The records of a protected lake: pins, receipts, manifest. They hold no times, so that a re-run writes the same bytes."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
@@ -95,16 +96,17 @@ class Receipts:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with write_atomically(self.folder / f"{receipt.id}.npy", sync=True) as temporary, temporary.open("wb") as file:
             np.save(file, donors)
-        write_json(self.folder / f"{receipt.id}.json", to_json(receipt))
+        write_json(self.folder / f"{receipt.id}.json", to_json(receipt), sync=True)
         sync_folder(self.folder)
 
     def donors(self, receipt: Receipt) -> IntArray:
-        """How often each donor of its pool is shown in a published partition."""
+        """How often each donor of its pool is shown in a published partition; a lost or damaged receipt is a DataError."""
         path = self.folder / f"{receipt.id}.npy"
-        try:
-            return np.asarray(np.load(path))
-        except (OSError, ValueError):
-            raise DataError(f"{path}: expected a partition's receipt, found none or a damaged one; restore it") from None
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            counts = np.asarray(np.load(path))
+            if int(counts.sum()) == receipt.rows and int(np.count_nonzero(counts)) == receipt.donors:
+                return counts
+        raise DataError(f"{path}: expected a partition's receipt, found none or a damaged one; restore it")
 
     def showing(self, manifest: Manifest, pool: str, donors: Iterable[int]) -> list[str]:
         """Published partitions that were made from a pool and show any of these donors (numbers in that pool)."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,13 @@ def make_plan(
     pins: Pins,
     holds: Callable[[Manifest, str], bool],
     still_good: Callable[[Receipt], bool],
+    *,
+    damaged: Collection[str] = (),
 ) -> Plan:
-    """Compares the source with what is published; `still_good` partitions stay although the pins have changed."""
+    """Compares the source with what is published; `still_good` partitions stay although the pins have changed.
+
+    `damaged` are partitions whose published files have other bytes than were published.
+    """
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
     for name, partition in partitions.items():
@@ -46,6 +51,8 @@ def make_plan(
             reason = "input changed"
         elif not holds(manifest, name):
             reason = "output missing"
+        elif name in damaged:
+            reason = "output damaged"
         else:
             unchanged.append(name)
             continue

@@ -5,7 +5,6 @@ import dataclasses
 import errno
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +12,10 @@ from pathlib import Path
 
 from pass_core.channel.draws import key_id
 from pass_core.devices import resolve_device
-from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, PassError, StorageError, TransientError
+from pass_core.errors import ConfigError, DataError, PassError, StorageError, TransientError
 from tasks.expectations.suites import load_library
 from tasks.extractors.loading import load_extractor_of
-from tasks.production.audit_gate import AuditGate, check_partitions, only_drifted
+from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
 from tasks.production.history import note_version, open_target
@@ -25,6 +24,7 @@ from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
 from tasks.production.pinned import check_pinned
 from tasks.production.plan import Plan, audited_rows, make_plan
+from tasks.production.published import PublishedFiles
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_sample
 from tasks.production.withdrawal import read_withdrawal
@@ -77,6 +77,7 @@ class Protection:
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
         self.job = self._make_job(model, pool, columns, draw_key)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
+        self._published = PublishedFiles(self.target)
         self._rows: dict[str, int] = {}
         self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
@@ -117,7 +118,8 @@ class Protection:
     def plan(self) -> Plan:
         """What needs work and why."""
         chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
-        plan = make_plan(chosen, self._manifest, self.job.pins, self.target.holds, self._still_good)
+        damaged = self._published.damaged(self._manifest) if self._manifest else ()
+        plan = make_plan(chosen, self._manifest, self.job.pins, self.target.holds, self._still_good, damaged=damaged)
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
 
     @contextlib.contextmanager
@@ -167,6 +169,7 @@ class Protection:
             except DataError as error:
                 self.failures.append(Failure(partition.name, str(error), transient=False))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
+        self._staging.forget_damaged()  # of an earlier run
         staged, todo = self._staged(plan), []
         for partition in (one for one in plan.work if one.name in self._rows):
             done = staged.get(partition.name)
@@ -175,7 +178,9 @@ class Protection:
             else:
                 self._staging.forget(partition.name)
                 todo.append(dataclasses.replace(partition, sampled=shares[partition.name]))
-        self._check_room(todo)
+        files = shards(self.job.pool)
+        size = sum(file.stat().st_size for file in files) / max(1, sum(map(count_rows, files)))  # of a row, as in the pool
+        self._staging.check_room(int(size * sum(self._rows[partition.name] for partition in todo)))
         self._report()
         return todo
 
@@ -214,6 +219,9 @@ class Protection:
         check_pinned(self.job)
         result = self._audit(staged)
         crash_point("audited")
+        self._staging.refuse_damaged()
+        if before := self._manifest:
+            self._published.refuse_damaged(before, self._kept(plan).keys() - staged.keys())
         draw, hashes = self.job.pins.draw, {name: one.load("hashes") for name, one in staged.items()}
         draws = {name: self._ledger.draws(one, draw) for name, one in hashes.items()}
         refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
@@ -232,6 +240,8 @@ class Protection:
 
     def _finish(self) -> None:
         self.target.retire(self.config.protect.keep_versions)
+        if live := self.target.current():
+            self._published.settle(live)
         self._staging.clear()
 
     def _staged(self, plan: Plan) -> dict[str, Staged]:
@@ -245,18 +255,9 @@ class Protection:
             return False
         if set(receipt.pins.changes(self.job.pins)) - {"model", "pool"}:
             return False
-        return not self._receipts.donors(receipt)[list(left.donors)].any()
-
-    def _check_room(self, todo: Sequence[SourcePartition]) -> None:
-        """Checks the free space before hours of work, not after them."""
-        files = shards(self.job.pool)
-        size = sum(file.stat().st_size for file in files) / max(1, sum(map(count_rows, files)))
-        needed = int(size * sum(self._rows[partition.name] for partition in todo))
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        free = shutil.disk_usage(self.state).free
-        if free < needed:
-            expected = f"expected about {needed // 2**20} MB of free space for the new version, found {free // 2**20} MB"
-            raise StorageError(f"{self.state}: {expected}: free some, then run again")
+        with contextlib.suppress(DataError):  # a lost or damaged receipt: the partition is protected again
+            return not self._receipts.donors(receipt)[list(left.donors)].any()
+        return False
 
     def raise_failures(self, consequence: str) -> None:
         """Reports partitions that failed, also after the others were published."""
@@ -282,22 +283,15 @@ class Protection:
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
         result = self.judged = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
-        accepted = self.config.protect.accept_undecided
-        if result.verdict == "undecided" and accepted:
-            return dataclasses.replace(result, details={**result.details, "accepted_undecided": accepted})
-        if result.verdict != "pass":
-            found = f"expected a passed audit before publishing, found: {'; '.join(result.reasons)}"
-            advice = "train another model, or change audit.thresholds"
-            if result.verdict == "undecided":
-                advice = "audit more records, or name who accepts it in protect.accept_undecided"
-            kind = DriftFound if only_drifted(result) else AuditFailed
-            raise kind(f"{found}. Nothing was published; {advice}")
-        return result
+        return require_pass(result, self.config.protect.accept_undecided)
+
+    def _kept(self, plan: Plan) -> dict[str, Receipt]:
+        gone = plan.missing if self.options.drop_missing else ()
+        return {n: receipt for n, receipt in (self._manifest.partitions if self._manifest else {}).items() if n not in gone}
 
     def _next(self, plan: Plan, receipts: Mapping[str, Receipt], held: Lease, result: GateResult) -> Manifest:
         before, version, pinned = self._manifest, self._version + 1, self.job.columns
-        gone = plan.missing if self.options.drop_missing else ()
-        kept = {name: receipt for name, receipt in (before.partitions if before else {}).items() if name not in gone}
+        kept = self._kept(plan)
         partitions = dict(sorted({**kept, **receipts}.items()))
         places = dict.fromkeys(partitions, self.target.place(version, held.token))
         if before and not self.target.carries:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
 from pass_core.data import Attribute
-from pass_core.errors import ConfigError
+from pass_core.errors import ConfigError, DataError, StorageError
+from tasks.production.file_states import content_digests
 from tasks.production.interfaces import Sample
-from tasks.production.manifest import RECEIPT, Pins, Receipt, read_receipt
-from tasks.storage.files import read_json, sync_folder, write_json
+from tasks.production.manifest import RECEIPT, Pins, Receipt, read_receipt, to_json
+from tasks.storage.files import file_digest, read_json, sync_file, sync_folder, write_json
 
 DATA, PINNED = "data", "pinned.json"
 CARRIED = "carried."  # before the names of attributes among a sample's arrays
@@ -34,6 +37,12 @@ class Staged:
 
     folder: Path
     receipt: Receipt
+    working: Mapping[str, str]  # digests of the files that are not published
+
+    def digests(self) -> Iterator[tuple[str, str]]:
+        """Every file below the folder, except the receipt, with its digest when it was written."""
+        yield from self.working.items()
+        yield from ((f"{DATA}/{file.path}", file.digest) for file in self.receipt.files)
 
     def columns(self) -> str:
         """Columns and types, read from the written files."""
@@ -42,11 +51,12 @@ class Staged:
 
     def load(self, name: Literal["donors", "hashes"]) -> np.ndarray:
         """How often each donor was drawn, or the records' keyed hashes for the ledger, sorted."""
-        return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
+        with _whole(self.folder):
+            return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
 
     def sample(self) -> dict[str, np.ndarray]:
         """The records for the audit gate."""
-        with np.load(self.folder / "sample.npz") as arrays:
+        with _whole(self.folder), np.load(self.folder / "sample.npz") as arrays:
             return {name: arrays[name] for name in arrays.files}
 
 
@@ -59,27 +69,51 @@ class Staging:
     def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
         """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic."""
         now, path = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}, self.folder / PINNED
-        before = read_json(path) if path.exists() else None
-        if before is not None and before["pins"] == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
+        before = _readable(path)
+        if before.get("pins") == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
             differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])
             found = f"an unfinished run computed with another {', '.join(differ)}, and its draws could differ"
             raise ConfigError(f"{self.folder}: {found}; finish it where it started, or delete the folder to start again")
         if before != now:
             self.clear()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_json(path, now)
+        write_json(path, now, sync=True)
+        sync_folder(self.folder)
 
     def finished(self) -> dict[str, Staged]:
-        """The partitions that are whole; removes what a killed worker left half-written."""
+        """The partitions that are whole; removes what a killed worker left half-written, and what has no readable receipt."""
         found = {}
         for folder in self._folders():
-            if not (folder / RECEIPT).exists():
+            staged = _staged_in(folder)
+            if staged is None:
                 shutil.rmtree(folder)
-                continue
-            receipt = read_receipt(read_json(folder / RECEIPT))
-            if all((folder / DATA / file.path).stat().st_size == file.bytes for file in receipt.files):
-                found[receipt.partition] = Staged(folder, receipt)
+            else:
+                found[staged.receipt.partition] = staged
         return found
+
+    def forget_damaged(self) -> int:
+        """Removes partitions whose files are not those that were written; their number."""
+        staged = list(self.finished().values())
+        found = content_digests(LocalFileSystem(), [f"{one.folder}/{path}" for one in staged for path, _ in one.digests()])
+        damaged = [one for one in staged if any(found[f"{one.folder}/{path}"] != digest for path, digest in one.digests())]
+        for one in damaged:
+            shutil.rmtree(one.folder)
+        return len(damaged)
+
+    def refuse_damaged(self) -> None:
+        """Rejects files that are not those that were staged, and removes their partitions."""
+        if damaged := self.forget_damaged():
+            found = f"expected the bytes that were staged, found others in {damaged} partition(s), which were removed"
+            raise StorageError(f"{self.folder}: {found}. Nothing was published: check the disk, then run again")
+
+    def check_room(self, needed: int) -> None:
+        """Checks the free space (bytes) before hours of work, not after them."""
+        place = self.folder.parent
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free = shutil.disk_usage(place).free
+        if free < needed:
+            expected = f"expected about {needed // 2**20} MB of free space for the new version, found {free // 2**20} MB"
+            raise StorageError(f"{place}: {expected}: free some, then run again")
 
     def forget(self, partition: str) -> None:
         shutil.rmtree(self.folder / _slug(partition), ignore_errors=True)
@@ -99,6 +133,8 @@ def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     (working / DATA).mkdir(parents=True, mode=0o700)
     try:
         yield working
+        for place in [path for path in working.rglob("*") if path.is_dir()] + [working]:
+            sync_folder(place)
         if final.exists():
             shutil.rmtree(final)
         working.rename(final)
@@ -106,6 +142,44 @@ def staged_folder(staging: Path, partition: str) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Reports a damaged file of a staged partition, which the next run protects again."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        raise StorageError(
+            f"{folder}: expected a staged partition, found a damaged file; check the disk, then run again"
+        ) from None
+
+
+def write_receipt(folder: Path, receipt: Receipt) -> None:
+    """Ends a staged partition: makes the files that are not published durable, and notes their digests with the receipt."""
+    working = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in working:
+        sync_file(path)
+    digests = {path.name: file_digest(path) for path in working}
+    write_json(folder / RECEIPT, {"receipt": to_json(receipt), "working": digests}, sync=True)
+
+
+def _staged_in(folder: Path) -> Staged | None:
+    """What is staged in a folder; None where it is not whole: then the partition is protected again."""
+    found = _readable(folder / RECEIPT)
+    try:
+        receipt, working = read_receipt(found["receipt"]), dict(found["working"])
+        whole = all((folder / DATA / file.path).stat().st_size == file.bytes for file in receipt.files)
+    except (DataError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return None
+    return Staged(folder, receipt, working) if whole else None
+
+
+def _readable(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none: a power cut can leave an empty file."""
+    with contextlib.suppress(DataError):
+        return dict(found) if isinstance(found := read_json(path), dict) else {}
+    return {}
 
 
 def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:

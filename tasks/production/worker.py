@@ -17,14 +17,14 @@ from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
 from tasks.production.interfaces import Failure, Job, SourcePartition
-from tasks.production.manifest import RECEIPT, OutputFile, Receipt, to_json
+from tasks.production.manifest import OutputFile, Receipt
 from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
-from tasks.production.staging import CARRIED, DATA, staged_folder
+from tasks.production.staging import CARRIED, DATA, staged_folder, write_receipt
 from tasks.release.draw import KeyedRelease, donor_units
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
-from tasks.storage.files import file_digest, is_full, json_digest, storage_errors, write_json
+from tasks.storage.files import file_digest, is_full, json_digest, storage_errors
 from tasks.storage.parquet import class_indices, labels_of
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
@@ -90,7 +90,7 @@ class Worker:
                 donors=int((counts > 0).sum()),
                 sampled=len(sample["donors"]),
             )
-            write_json(folder / RECEIPT, to_json(receipt))  # last: a folder with a receipt is whole
+            write_receipt(folder, receipt)  # last: a folder with a receipt is whole
         crash_point("partition staged")
         return receipt
 
