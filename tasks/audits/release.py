@@ -13,9 +13,11 @@ from pass_core.auditing.subject import ColumnValues, DrawnRelease, MadeRelease, 
 from pass_core.channel.pool import Forbidden
 from pass_core.channel.substitution import Channel
 from pass_core.data import Attribute, FloatArray, IntArray
-from pass_core.errors import ChecksumMismatch, SchemaMismatch
+from pass_core.errors import ChecksumMismatch
 from pass_core.methods.base import Adversarial
 from tasks.audits.received import make_received, received_partitions
+from tasks.audits.received_columns import value_ranks
+from tasks.lakes.open import value_type
 from tasks.payloads.payload import payload_bytes
 from tasks.release.draw import draw_scope
 from tasks.release.protector import STAMP, Protector
@@ -106,19 +108,9 @@ def column_values(table: pa.Table, train: IntArray, test: IntArray) -> dict[str,
     """Columns released beside the payload, for the table's rows of each split: ranks among the distinct values, missing last."""
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        plain = column.combine_chunks()
-        if pa.types.is_dictionary(plain.type):
-            plain = plain.dictionary_decode()
-        try:
-            distinct = pc.unique(plain).drop_null()
-            distinct = distinct.take(pc.sort_indices(distinct))
-            indices = pc.fill_null(pc.index_in(plain, value_set=distinct), len(distinct))
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise SchemaMismatch(
-                f"column {name!r}: expected text, numbers or dates beside the payload, found {plain.type}; do not release it"
-            ) from None
-        ranks = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        texts = pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)
+        ranks = value_ranks(column.combine_chunks(), name)
+        kind = value_type(column.type)
+        texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         found[name] = ColumnValues(ranks[train], ranks[test], ordered=not texts)  # the order of texts has no meaning
     return found
 

@@ -4,7 +4,10 @@ Trees and linear models read all numbers together, with products of two of them 
 exclusive or of two harmless columns. Others look up the classes of training records in rows nearby, or with the same values.
 """
 
+import heapq
 import itertools
+import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +36,12 @@ MOST_PRODUCTS = 16
 SURE = 5.5  # deviations of a product before it is used: ten thousand pairs reach it by chance once in a thousand cases
 WINDOWS = (1, 8)  # training records on either side
 MOST_LOOKUPS = 8
+MOST_SETS = 2000  # of two or three numbers that are tried together
 LOOKED_UP = ("columns:", "files:", "keys:")
+JOINT = (re.compile("^columns: value of"), re.compile("^columns: .* modulo [0-9]+$"))
+COUNTERS = ("row order: number of the row", "keys: number at the end")
+CYCLES = range(2, 257)
+MOST_CYCLES = 2  # of a counter
 FLOOR = 1e-9
 POSITION = "row order: position"  # from 0 to 1
 
@@ -74,7 +82,7 @@ def learn(subject: Subject, received: Received, attribute: Attribute, rng: np.ra
         summary, own = _payload_summary(received.payloads[0][rows], labels, fit, attribute.n_classes, rng)
         seen = np.concatenate([received.train[rows], own], axis=1)
         task = _Task(received.names, seen[fit], labels[fit], baseline[fit], attribute.n_classes, rng)
-        readers = (lambda _, known: known, *task.models(), *task.neighbours(received.axes), *task.lookups())
+        readers = (lambda _, known: known, *task.models(), *task.neighbours(received.axes), *task.lookups(), *task.cycles())
         found = np.stack([read(seen[check], baseline[check])[np.arange(len(check)), labels[check]] for read in readers], axis=1)
     return Attacker(readers, _weights(found), summary)
 
@@ -215,13 +223,32 @@ class _Task:
         return near
 
     def lookups(self) -> list[Predict]:
-        """Classes of training records with the same value, or the same two values, of columns, files and keys."""
-        counts, most = [len(np.unique(column)) for column in self.seen.T], len(self.seen) // 4
-        single = [k for k, name in enumerate(self.names) if name.startswith(LOOKED_UP) and 2 < counts[k] <= most]
-        values = [k for k, name in enumerate(self.names) if name.startswith("columns: value of") and counts[k] > 1]
-        pairs = [pair for pair in itertools.combinations(values, 2) if counts[pair[0]] * counts[pair[1]] <= most]
-        ranked = sorted([*((k,) for k in single), *pairs], key=lambda chosen: -self._dependence(chosen))
-        return [self._lookup(chosen) for chosen in ranked[:MOST_LOOKUPS]]
+        """Classes of training records with the same value, or the same two or three values, of columns, files and keys."""
+        ranks = {k: np.unique(column, return_inverse=True)[1] for k, column in enumerate(self.seen.T[: len(self.names)])}
+        counts, most = [int(ranks[k].max()) + 1 for k in ranks], len(self.seen) // 4
+        single = [(k,) for k, name in enumerate(self.names) if name.startswith(LOOKED_UP) and 2 < counts[k] <= most]
+        joint = [k for k, name in enumerate(self.names) if any(form.search(name) for form in JOINT) and counts[k] > 1]
+        sets = itertools.chain(*(itertools.combinations(joint, size) for size in (2, 3)))
+        few = itertools.islice((chosen for chosen in sets if math.prod(counts[k] for k in chosen) <= most), MOST_SETS)
+
+        def dependence(chosen: tuple[int, ...]) -> float:
+            return self._dependence(np.ravel_multi_index([ranks[k] for k in chosen], [counts[k] for k in chosen]))
+
+        return [self._lookup(chosen) for chosen in heapq.nlargest(MOST_LOOKUPS, [*single, *few], key=dependence)]
+
+    def cycles(self) -> list[Predict]:
+        """Classes of training records at the same place of a cycle: several sources wrote rows in turn, or keys were dealt so."""
+        return [read for name in COUNTERS if name in self.names for read in self._turns(self.names.index(name))]
+
+    def _turns(self, place: int) -> list[Predict]:
+        own = self.seen[:, place].astype(np.int64)
+        lengths = [length for length in CYCLES if length <= len(own) // 8]
+        strongest = heapq.nlargest(MOST_CYCLES, lengths, key=lambda length: self._dependence(own % length))
+        return [self._turn(place, length) for length in strongest]
+
+    def _turn(self, place: int, length: int) -> Predict:
+        own = self.seen[:, place].astype(np.int64) % length
+        return lambda seen, _: baseline_shares(self.labels, self.n_classes, own, seen[:, place].astype(np.int64) % length)
 
     def _codes(self, chosen: tuple[int, ...], seen: DoubleArray) -> IntArray:
         """A number per combination of values that training has; another one for all others."""
@@ -232,9 +259,9 @@ class _Task:
             codes = codes * (len(values) + 1) + np.where(values[places] == seen[:, k], places, len(values))
         return codes
 
-    def _dependence(self, chosen: tuple[int, ...]) -> float:
+    def _dependence(self, values: IntArray) -> float:
         """How far a table of values and classes is from independence: chi-square in deviations."""
-        codes = np.unique(self._codes(chosen, self.seen), return_inverse=True)[1]
+        codes = np.unique(values, return_inverse=True)[1]
         table = np.zeros((int(codes.max()) + 1, self.n_classes))
         np.add.at(table, (codes, self.labels), 1.0)
         table = table[:, table.sum(axis=0) > 0]

@@ -90,6 +90,11 @@ def bits_of_position(r: FilesRelease) -> None:
     r.placed(np.isin(np.arange(r.n) % 8, (0, 3, 5, 6)).astype(int), r.s)
 
 
+def in_turn(r: FilesRelease) -> None:
+    """Thirteen sources wrote their rows in turn, six of them those of one class."""
+    r.placed(np.isin(np.arange(r.n) % 13, (0, 3, 4, 7, 9, 10)).astype(int), r.s)
+
+
 def runs(r: FilesRelease) -> None:
     """Rows come in runs of four of one class, in random order."""
     r.placed(np.repeat(r.rng.integers(0, 2, r.n // 4), 4), r.s)
@@ -134,6 +139,37 @@ def two_columns_modulo(r: FilesRelease) -> None:
     r.extra = {"a": a, "b": (2 * r.s + r.rng.integers(0, 2, r.n) - a) % 5}
 
 
+def three_columns(r: FilesRelease) -> None:
+    """The exclusive or of three flags."""
+    a, b = r.rng.integers(0, 2, (2, r.n))
+    r.extra = {"a": a, "b": np.array(["x", "y"])[b], "c": np.array(["no", "yes"])[a ^ b ^ r.s]}
+
+
+def remainders(r: FilesRelease) -> None:
+    """The difference of two numbers' remainders by three."""
+    a, b = r.rng.integers(0, 1000, (2, r.n))
+    r.extra = {"a": 3 * a + (b + r.s) % 3, "b": b}
+
+
+def weekday(r: FilesRelease) -> None:
+    day = 7 * r.rng.integers(0, 300, r.n) + np.where(r.s == 1, r.rng.integers(0, 3, r.n), r.rng.integers(3, 7, r.n))
+    r.extra = {"at": pa.array(86_400 * day + r.rng.integers(0, 86_400, r.n), pa.timestamp("s"))}
+
+
+def _notes(r: FilesRelease, phrases: tuple[str, str]) -> list[str]:
+    """Texts that are all different, with one of two phrases of the same length and letters in the middle."""
+    numbers = r.rng.integers(2**28, 2**32, (r.n, 2)).tolist()
+    return [f"{first:08x} {phrases[s]} {second:08x}" for (first, second), s in zip(numbers, r.s, strict=True)]
+
+
+def synonyms(r: FilesRelease) -> None:
+    r.extra = {"note": _notes(r, ("alpha", "gamma"))}
+
+
+def word_order(r: FilesRelease) -> None:
+    r.extra = {"note": _notes(r, ("red then blue", "blue then red"))}
+
+
 def spaces(r: FilesRelease) -> None:
     words = np.array(["red", "green", "blue"])[r.rng.integers(0, 3, r.n)]
     r.extra = {"note": [f"{word} " if s else word for word, s in zip(words, r.s, strict=True)]}
@@ -153,6 +189,12 @@ def low_bit(r: FilesRelease) -> None:
     """Invisible in float32."""
     bits = r.payload[:, 3].view(np.uint64)
     r.payload[:, 3] = ((bits & ~np.uint64(1)) | r.s.astype(np.uint64)).view(np.float64)
+
+
+def middle_bit(r: FilesRelease) -> None:
+    """The ninth bit from below."""
+    bits = r.payload[:, 3].view(np.uint64)
+    r.payload[:, 3] = ((bits & ~np.uint64(256)) | (r.s.astype(np.uint64) << np.uint64(8))).view(np.float64)
 
 
 def spread_bits(r: FilesRelease) -> None:
@@ -184,11 +226,11 @@ def missing(r: FilesRelease) -> None:
 Spoil = Callable[[FilesRelease], None]
 PLANTED: dict[Spoil, str] = {  # and where the audit must say that it is
     **dict.fromkeys((sorted_by_class, parity, modulo, bits_of_position, runs, neighbours), "row order"),
-    **dict.fromkeys((last_tenth, last_tenth_order), "row order"),
+    **dict.fromkeys((in_turn, last_tenth, last_tenth_order), "row order"),
     **dict.fromkeys((key_parity, key_range), "keys"),
-    **dict.fromkeys((two_columns, two_columns_modulo), "columns"),
-    **dict.fromkeys((spaces, case, unicode), "text"),
-    **dict.fromkeys((low_bit, spread_bits, decimals), "low bits"),
+    **dict.fromkeys((two_columns, two_columns_modulo, three_columns, remainders, weekday), "columns"),
+    **dict.fromkeys((spaces, case, unicode, synonyms, word_order), "text"),
+    **dict.fromkeys((low_bit, middle_bit, spread_bits, decimals), "low bits"),
     **dict.fromkeys((files, row_groups), "files"),
     missing: "leaves out",
 }
