@@ -53,9 +53,9 @@ class OpenLake:
 
     def place(self, fragment: ds.Fragment) -> str:
         """A file for messages: folders of columns that are published anyway, and a number instead of the rest of its path."""
-        path = PurePosixPath(self.path(fragment))
-        shown = [part for part in path.parent.parts if part.partition("=")[0] in self.columns.pass_through]
-        return "/".join([*shown, f"file {self.number(path.as_posix())}"])
+        path = self.path(fragment)  # empty where the source is a single file
+        shown = [part for part in PurePosixPath(path).parent.parts if part.partition("=")[0] in self.columns.pass_through]
+        return "/".join([*shown, f"file {self.number(path)}"])
 
     def batches(self, fragments: Iterable[ds.Fragment], columns: Iterable[str], payload: Payload) -> Iterator[Batch]:
         """The rows of these files in batches; memory does not grow with the number of rows."""
