@@ -16,6 +16,7 @@ from flows.cli.doctor import doctor
 from flows.cli.init import init
 from flows.cli.lake import lake_app
 from flows.cli.run import run, step, ui
+from flows.cli.tune import tune
 from pass_core.errors import EXIT_INTERRUPTED, PassError
 
 # Commands of earlier versions, and words that people try first.
@@ -24,7 +25,21 @@ RENAMED = {
     "plan": "lake plan", "status": "lake status", "versions": "lake versions", "rollback": "lake rollback",
     "withdraw": "lake donors withdraw", "train": "step train", "list": "datasets", "demo": "run", "mlflow": "ui", "prefect": "ui",
 }  # fmt: skip
-ORDER = ("init", "run", "step", "audit", "compare", "report", "lake", "config", "datasets", "extractors", "methods", "attacks")
+ORDER = (
+    "init",
+    "run",
+    "tune",
+    "step",
+    "audit",
+    "compare",
+    "report",
+    "lake",
+    "config",
+    "datasets",
+    "extractors",
+    "methods",
+    "attacks",
+)
 
 
 class Commands(TyperGroup):
@@ -48,7 +63,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, run, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
+for command in (init, run, tune, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
     app.command()(command)
 for name, group in {"audit": audit_app, "config": config_app, "datasets": datasets_app, "lake": lake_app}.items():
     app.add_typer(group, name=name)

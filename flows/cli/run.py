@@ -50,12 +50,27 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
         outcomes: list[Outcome] = run_shown(pipeline, progress, **names, **where, params=str(params))
     for outcome in outcomes:
         show_audit(outcome.report_path.parent, str(outcome.key), advise=True)
+        if outcome.verdict == "fail":
+            _show_causes(outcome)
         _show_places(outcome, config, params)
     if not quiet:
         show(NEXT)
         show(f"\nDone in {time.monotonic() - started:.0f} s.")
     if any(outcome.verdict != "pass" for outcome in outcomes):
         raise typer.Exit(EXIT_FAILED_AUDIT)
+
+
+def _show_causes(outcome: "Outcome") -> None:
+    """Why a release failed, and the command that looks for a setting that does not."""
+    from pass_core.storage.audits import read_audit
+    from tasks.tuning.candidates import FIRST
+    from tasks.tuning.causes import likely_causes
+
+    folder, dataset = outcome.report_path.parent, outcome.key.dataset
+    causes = likely_causes(read_audit(folder / "audit.json"))
+    if causes and outcome.key.method in FIRST:
+        show(f"\nLikely cause: {causes[0].words()}")
+        show(f"Or search:    pass-pipeline tune --dataset {dataset} --root {folder.parents[2]}")
 
 
 def _show_places(outcome: "Outcome", config: "Config", params: Path) -> None:

@@ -1,7 +1,8 @@
 """The audit from end to end."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def run_audit(
     replay: Replay | None = None,
     effort: Effort = "full",
     keep: KeepControl | None = None,
+    analyses: Collection[str] | None = None,
 ) -> AuditFindings:
     """Attacks every attribute with every attack, on originals (the control) and on the release; then analyses and judges.
 
@@ -54,6 +56,7 @@ def run_audit(
         replay: whether the draws can be repeated; found by the caller, who knows how they were drawn.
         effort: a quick audit leaves some analyses out, and says so; `attacks` are those that it tries (`tried`).
         keep: gives controls that an earlier audit has learnt; None: all are learnt.
+        analyses: keys of those to make, for a search that audits many protectors; None: all, as every verdict needs.
     """
     if all(named.attack.needs_pool for named in attacks):
         some = " (logistic_regression or network for a quick audit)" if effort == "quick" else ""
@@ -67,7 +70,8 @@ def run_audit(
         if one.findings:
             on_attack(f"{one.attribute.name}: exact attacker and subgroups", Epoch(1, 1, {}))
             rows.append(_attribute(audited, one))
-    found = dict.fromkeys(left_out(effort))
+    unwanted = () if analyses is None else [one.key for one in every_analysis() if one.key not in analyses]
+    found: dict[str, Any] = dict.fromkeys((*left_out(effort), *unwanted))
     for analysis in (one for one in every_analysis() if one.key not in found):
         on_attack(analysis.key, Epoch(1, 1, {}))
         found[analysis.key] = replay if analysis.finding is Replay else analysis.find(audited)

@@ -56,7 +56,7 @@ def before_against_after(attributes: Sequence[AttributeFindings]) -> str:
     def above(accuracy: float, guess: float) -> float:
         return max(0.0, (accuracy - guess) / (1 - guess)) if guess < 1 else 0.0
 
-    plane = _Plane("on originals: share of the way from guessing to certainty", "on the release")
+    plane = Plane("on originals: share of the way from guessing to certainty", "on the release")
     plane.parts.append(line(plane.x(0), plane.y(0), plane.x(1), plane.y(1), "axis dashed"))
     plane.parts.append(text(plane.x(0.03), plane.y(0.94), "dashed: nothing was lost", "small dim"))
     points = []
@@ -88,7 +88,7 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     if enlarged and limits:
         across, up = (0.0, min(1.0, 2 * limits[0])), (max(0.0, 2 * limits[1] - 1), 1.0)
         trials = [trial for trial in trials if trial.private <= across[1] and trial.useful >= up[0]]
-    plane = _Plane("NAG of the worst private attribute", "mean NAG of useful attributes", across, up)
+    plane = Plane("NAG of the worst private attribute", "mean NAG of useful attributes", across, up)
     if limits:
         left, top = plane.x(across[0]), plane.y(up[1])
         plane.parts.append(rect(left, top, plane.x(limits[0]) - left, plane.y(limits[1]) - top, "zone"))
@@ -108,7 +108,7 @@ def privacy_against_utility(trials: Sequence[Trial], limits: tuple[float, float]
     return plane.drawn(f"Privacy against utility: {spoken}.", points)
 
 
-class _Plane:
+class Plane:
     """A square with NAG or the like on both axes, by default from 0 to 100 %."""
 
     def __init__(
@@ -163,7 +163,7 @@ class Rival:
 
 def ours_beside_paper(rivals: Sequence[Rival]) -> str:
     """Mean private NAG (across, small is good) against mean NAG of all others (up, large is good); a line joins the two finds."""
-    plane = _Plane("mean NAG of private attributes", "mean NAG of useful and general attributes")
+    plane = Plane("mean NAG of private attributes", "mean NAG of useful and general attributes")
     points: list[tuple[float, float, str]] = []
     for rival in rivals:
         ours, paper = (None if found is None else (plane.x(found[0]), plane.y(found[1])) for found in (rival.ours, rival.paper))
