@@ -31,8 +31,8 @@ repro: $(VENV)/.installed  ## reproduce every versioned result (dvc repro)
 ui: $(VENV)/.installed  ## Prefect and MLflow user interfaces on this machine
 	$(BIN)/pass-pipeline ui
 
-bench: $(VENV)/.installed  ## run every benchmark; each ends with a RESULT line
-	@for script in benchmarks/*.py; do echo "== $$script =="; $(BIN)/python $$script || exit 1; done
+bench: $(VENV)/.installed  ## run every benchmark that ends with a RESULT line (frontier.py studies features of yours)
+	@for script in $$(grep -l RESULT benchmarks/*.py); do echo "== $$script =="; $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the virtual environment, scratch runs and caches; versioned data stay
 	rm -rf $(VENV) data/runs data/published data/docs data/provenance data/.staging data/.cache .mypy_cache .ruff_cache .pytest_cache build *.egg-info

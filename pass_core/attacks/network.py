@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,8 +41,9 @@ class NetworkAdversary:
 
     def probabilities(self, records: FloatArray) -> DoubleArray:
         self.network.eval()
+        writable = torch.from_numpy(np.require(records, requirements="W"))  # a pool's are read-only, which torch warns about
         with torch.inference_mode():
-            parts = [torch.softmax(self.network(part), dim=1) for part in torch.from_numpy(records).split(4096)]
+            parts = [torch.softmax(self.network(part), dim=1) for part in writable.split(4096)]
         return torch.cat(parts).double().numpy()
 
 

@@ -74,9 +74,8 @@ def test_generated_data_sets_are_listed() -> None:
     assert [name for name in CONFIG.dataset if is_generated(name)] == GENERATED
 
 
-@pytest.mark.parametrize(("name", "key"), CASES, ids=str)
-def test_stage_lists_all_code_it_imports(name: str, key: RunKey) -> None:
-    """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
+def _modules(name: str, key: RunKey) -> list[str]:
+    """What a stage may import: its step, and the entries that params.yaml can name."""
     modules = [f"tasks.steps.{name}"]
     if name == "generate":
         modules.append(f"tasks.datasets.{key.dataset}")
@@ -88,16 +87,63 @@ def test_stage_lists_all_code_it_imports(name: str, key: RunKey) -> None:
         modules.append(f"pass_core.methods.{key.method}")
     if name == "audit":
         modules += [f"pass_core.attacks.{attack}" for attack in CONFIG.audit.attacks]
-    code = (
-        "import sys, json, importlib\n"
-        f"for name in {modules!r}: importlib.import_module(name)\n"
-        "print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.split('.')[0] in ('tasks', 'pass_core', 'flows')]))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
-    imported = {str(Path(file).relative_to(PROJECT)) for file in json.loads(found.stdout)}
-    imported = {file for file in imported if not file.endswith("__init__.py")} - WITHOUT_BEHAVIOUR
+    return modules
+
+
+# Other people's libraries take seconds to import: once, and then every case begins in a copy of that process.
+LIBRARIES = (
+    "torch",
+    "sklearn.ensemble",
+    "sklearn.linear_model",
+    "scipy.stats",
+    "pandas",
+    "polars",
+    "pyarrow.dataset",
+    "pydantic",
+)
+FIRST_PARTY = ("tasks", "pass_core", "flows")
+LISTING = f"""
+import importlib, json, os, sys, traceback
+
+def ours():
+    return [m.__file__ for n, m in sys.modules.items() if n.split(".")[0] in {FIRST_PARTY} and m.__file__]
+
+for library in {LIBRARIES}:
+    importlib.import_module(library)
+assert not ours()
+for modules in json.load(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        try:
+            for name in modules:
+                importlib.import_module(name)
+            print(json.dumps(ours()), flush=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[tuple[str, RunKey], set[str]]:
+    """The first-party files that the modules of every case import, each case in a process that has imported none."""
+    asked = json.dumps([_modules(name, key) for name, key in CASES])
+    command = [sys.executable, "-c", LISTING]
+    found = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, cwd=PROJECT).stdout.splitlines()
+    files = [{str(Path(file).relative_to(PROJECT)) for file in json.loads(line)} for line in found]
+    return dict(zip(CASES, files, strict=True))
+
+
+@pytest.mark.parametrize(("name", "key"), CASES, ids=str)
+def test_stage_lists_all_code_it_imports(name: str, key: RunKey, imported: dict[tuple[str, RunKey], set[str]]) -> None:
+    """Code that changed but is not listed would leave a stage silently stale: DVC's worst trap."""
+    files = {file for file in imported[name, key] if not file.endswith("__init__.py")} - WITHOUT_BEHAVIOUR
+    assert f"tasks/steps/{name}.py" in files
     listed = [path for path in _paths(STAGES[name]["deps"], key) if not path.startswith("data/")]
-    missing = {file for file in imported if not any(file == path or file.startswith(f"{path}/") for path in listed)}
+    missing = {file for file in files if not any(file == path or file.startswith(f"{path}/") for path in listed)}
     assert not missing
     assert all((PROJECT / path).exists() for path in listed)
 

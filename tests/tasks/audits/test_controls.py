@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pass_core.attacks import logistic_regression, network
 from pass_core.attacks.base import Adversary, AttackTask
@@ -54,6 +56,20 @@ def test_a_kept_control_is_a_fresh_one_to_the_last_bit(named: NamedAttack, tmp_p
     assert [count for _, count in (fresh, again, elsewhere)] == [1, 0, 1]
     assert fresh[0].dtype == again[0].dtype == np.float64
     assert fresh[0].tobytes() == again[0].tobytes() == elsewhere[0].tobytes()
+
+
+def test_donors_may_be_read_only(tmp_path: Path) -> None:
+    """Those of a pool are; torch would warn the user about them."""
+    records = RECORDS.copy()
+    records.setflags(write=False)
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            learnt = network.ATTACK.learn(_task(), NETWORK.config, stream(1), lambda _: None)
+            assert learnt.probabilities(records).tobytes() == learnt.probabilities(RECORDS).tobytes()
+    finally:
+        torch.set_warn_always(False)
 
 
 def _other_settings(settings: Any) -> NamedAttack:
