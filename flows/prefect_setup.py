@@ -1,6 +1,7 @@
 """How Prefect runs our code: retries and timeouts of each step, tasks without a cache, servers that end with this process."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -58,6 +59,20 @@ POLICY = {
 
 # The command line's display; Prefect stores a flow's parameters, so it cannot be one of them.
 shown_progress: ContextVar[Reporter] = ContextVar("progress", default=silent)
+
+
+class _OneLine(logging.Filter):
+    """Shortens Prefect's report of an error that was raised on purpose: one line, no traceback, here and in its database."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, PassError):
+            record.msg, record.args, record.exc_info = str(error), (), None
+        return True
+
+
+for _logger in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_logger).addFilter(_OneLine())
 
 
 def is_transient(error: BaseException) -> bool:

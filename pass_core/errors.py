@@ -1,13 +1,15 @@
 """Everything the project raises on purpose.
 
 A message says what was expected, what was found and what to do, and never holds a value of a record.
-Each class has the exit code with which `pass-pipeline` and `python -m tasks` end: 2 error, 3 failed audit, 75 try again.
+Each class has the exit code with which `pass-pipeline` and `python -m tasks` end: 2 error, 3 failed audit,
+4 published without some partitions, 75 try again.
 """
 
 from typing import ClassVar
 
 EXIT_ERROR = 2
 EXIT_FAILED_AUDIT = 3
+EXIT_QUARANTINED = 4  # published, but without some partitions
 EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: something outside failed, and another attempt may succeed
 EXIT_INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
 
@@ -40,6 +42,12 @@ class ValidationFailed(DataError):
 
 class ChecksumMismatch(DataError):
     """Bytes differ from the digest recorded for them."""
+
+
+class PartitionsQuarantined(DataError):
+    """Some partitions of a lake could not be protected; the others are published."""
+
+    exit_code = EXIT_QUARANTINED
 
 
 class MethodError(PassError):

@@ -34,7 +34,7 @@ SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file
 State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
 KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Parallel partitions. Default: cores.", metavar="N")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Worker processes. Default: cores.", metavar="N")]
 Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
 Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
@@ -83,7 +83,7 @@ def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, 
 @lake_app.command()
 @taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")}, PRINTED)
 def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Protect a range of partitions; repeat to retry what failed."""
+    """Protect a range of partitions, with a plan on paper."""
     _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
 
 

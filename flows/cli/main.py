@@ -1,4 +1,5 @@
-"""pass-pipeline: the command line. Exit codes are those of pass_core.errors: 0 done, 2 error, 3 failed audit, 75 try again."""
+"""pass-pipeline: the command line. Exit codes are those of pass_core.errors: 0 done, 2 error, 3 failed audit, 4
+published without some partitions, 75 try again."""
 
 import signal
 import sys

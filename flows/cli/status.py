@@ -98,6 +98,8 @@ def status_text(one: "TargetStatus") -> str:
         lines += [f"{version_text(one.live)}  {age} (at most {one.stale_after_hours:g} h)", *_audit_lines(one.audit or {})]
         lines.append(f"draws per record: at most {one.draws}; quarantined records: {one.quarantined}")
         lines.append(f"partitions that show withdrawn donors: {one.withdrawn_shown}")
+    for name, entry in one.quarantined_partitions.items():
+        lines.append(f"quarantined since {entry['since']}: {name}: {entry['message']}")
     if run := one.last_run:
         lines.append(f"last run: {run.outcome or 'no result'}, {run.ended or run.started}")
     lines.append(f"next run: {one.next_run or 'unknown'}")

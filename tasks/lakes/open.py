@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ from tasks.sections.lake import LakeColumns, TableFormat
 
 RECORDS_AT_ONCE = 32  # encoded files of any length: one may have hundreds of MB
 NUMBERS_AT_ONCE = 2**20  # of vectors
+INSPECTED_AT_MOST = 16  # files, until one shows the columns of the table
 MAX_GROUP_BYTES = 2**30  # a Parquet row group is read as a whole
 
 
@@ -123,16 +124,40 @@ def open_lake(
             # Ids and classes of CSV files are text: read as a number, 007 would be 7.
             options = csv.ConvertOptions(column_types=dict.fromkeys((*columns.context(), *attributes), pa.string()))
             form = ds.CsvFileFormat(convert_options=options) if kind == "csv" else kind
-            table = ds.dataset(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
+            table = _inspected(files, filesystem=filesystem, format=form, partitioning="hive", partition_base_dir=folder)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     except Exception as error:  # noqa: BLE001
         # Errors of Delta Lake and of object stores share no base class, and their text may hold values of statistics.
         raise DataError(f"{source}: cannot be opened as {kind} ({type(error).__name__}); check `source` and `format`") from None
+    table = _with_types(table, (*columns.context(), *columns.payload, *columns.pass_through, *attributes))
     number = number or _by_order(table, folder)
     return OpenLake(
         source=source, columns=columns, filesystem=filesystem, folder=folder, table=table, version=version, number=number
     )
+
+
+def _inspected(files: list[str], **options: Any) -> ds.Dataset:
+    """A dataset with the columns of its first file, or of the next ones where it is damaged: that is reported when it is read."""
+    for start in range(min(len(files), INSPECTED_AT_MOST) - 1):
+        with contextlib.suppress(pa.ArrowException, OSError):
+            return ds.dataset(files[start:] + files[:start], **options)
+    start = min(len(files), INSPECTED_AT_MOST) - 1
+    return ds.dataset(files[start:] + files[:start], **options)
+
+
+def _with_types(table: ds.Dataset, names: Iterable[str]) -> ds.Dataset:
+    """The table with the types of these columns from its other files, where the first file has no rows and so knows none."""
+    schema = table.schema
+    for fragment in table.get_fragments():
+        unknown = {name for name in names if name in schema.names and pa.types.is_null(schema.field(name).type)}
+        if not unknown:
+            break
+        with contextlib.suppress(pa.ArrowException, OSError):  # a damaged file is reported when it is read
+            for field in fragment.physical_schema:
+                if field.name in unknown:
+                    schema = schema.set(schema.get_field_index(field.name), field)
+    return table if schema.equals(table.schema) else table.replace_schema(schema)
 
 
 def _by_order(table: ds.Dataset, folder: str) -> Callable[[str], str]:

@@ -136,11 +136,12 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _first_length(lake: OpenLake, column: str) -> int:
-    """The length of the first vector, from the first file alone: damage in others is found when they are read."""
+    """The length of the first vector, from the first file that has rows: damage in others is found when they are read."""
     kind = value_type(lake.table.schema.field(column).type)
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    first = lake.fragments()[0].scanner(schema=lake.table.schema, columns=[column]).head(1).column(0).to_pylist()
+    parts = (fragment.scanner(schema=lake.table.schema, columns=[column]).head(1).column(0) for fragment in lake.fragments())
+    first = next((part.to_pylist() for part in parts if len(part)), None)
     if not first or not first[0]:
         raise DataError(f"{lake.source}: expected numbers in the first payload, found none; fill it, or declare payload_shape")
     return len(first[0])

@@ -1,4 +1,7 @@
-"""Named points at which a test can kill a run: with PASS_CRASH_AT=step it dies there as by kill -9, step:3 the third time."""
+"""Named points at which a test can kill a run: with PASS_CRASH_AT=step it dies there as by kill -9, step:3 the third time.
+
+With step@partition it dies whenever it does this step for that partition.
+"""
 
 import os
 import signal
@@ -14,9 +17,10 @@ STEPS = (
 _passed: Counter[str] = Counter()
 
 
-def crash_point(step: str) -> None:
-    """Dies here when PASS_CRASH_AT names this step."""
-    name, _, count = os.environ.get(CRASH_AT, "").partition(":")
+def crash_point(step: str, partition: str = "") -> None:
+    """Dies here when PASS_CRASH_AT names this step, or this step of this partition."""
+    wanted = os.environ.get(CRASH_AT, "")
+    name, _, count = wanted.partition(":")
     _passed[step] += bool(name)
-    if name == step and _passed[step] == int(count or 1):
+    if wanted == f"{step}@{partition}" or (name == step and _passed[step] == int(count or 1)):
         os.kill(os.getpid(), signal.SIGKILL)

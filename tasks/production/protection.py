@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pass_core.channel.draws import key_id
 from pass_core.devices import resolve_device
-from pass_core.errors import ConfigError, DataError, PassError, StorageError, TransientError
+from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.expectations.suites import load_library
 from tasks.extractors.loading import load_extractor_of
+from tasks.production.attempts import attempt_all
 from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
@@ -25,6 +26,7 @@ from tasks.production.options import ProtectOptions, absolute
 from tasks.production.pinned import check_pinned
 from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.published import PublishedFiles
+from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_sample
 from tasks.production.withdrawal import read_withdrawal
@@ -185,30 +187,24 @@ class Protection:
         return todo
 
     def stage(self, work: Sequence[SourcePartition]) -> None:
-        """Protects partitions that are not staged yet, with one retry after a transient failure; notes those that failed."""
-        for retry in (True, False):
-            staged, again = self._staging.finished(), set()
-            for outcome in self.executor.protect(self.job, [one for one in work if one.name not in staged]):
-                if isinstance(outcome, Receipt):
-                    self._done.append(outcome.rows)
-                    self._report()
-                elif outcome.full:
-                    raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                elif outcome.transient and retry:
-                    again.add(outcome.partition)
-                else:
-                    logger.warning("%s: %s", outcome.partition, outcome.message)
-                    self.failures.append(outcome)
-            work = [one for one in work if one.name in again]
-            if not work:
-                return
+        """Protects partitions that are not staged yet; notes those that failed."""
+        staged = self._staging.finished()
+        for outcome in attempt_all(self.executor, self.job, [one for one in work if one.name not in staged], self._staging):
+            if isinstance(outcome, Receipt):
+                self._done.append(outcome.rows)
+                self._report()
+            elif outcome.full:
+                raise StorageError(outcome.message) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            else:
+                logger.warning("%s: %s", outcome.partition, outcome.message)
+                self.failures.append(outcome)
 
     def publish(self, plan: Plan, held: Lease) -> Manifest:
         """Checks, audits, counts and publishes what is staged, or raises an error; then deletes old versions."""
-        if not self.options.backfill:
-            self.raise_failures("nothing was published, the others are staged")
         staged = self._topped_up(plan)
+        note_quarantine(self.state, plan, self.failures, self._version)
         if not staged and not plan.missing:
+            raise_failures(self.failures, "nothing was published", DataError)
             raise DataError("expected partitions to publish, found none that succeeded; correct the source, then run again")
         crash_point("all staged")
         if staged:
@@ -259,13 +255,6 @@ class Protection:
             return not self._receipts.donors(receipt)[list(left.donors)].any()
         return False
 
-    def raise_failures(self, consequence: str) -> None:
-        """Reports partitions that failed, also after the others were published."""
-        if self.failures:
-            first = self.failures[0]
-            kind: type[PassError] = TransientError if all(failure.transient for failure in self.failures) else DataError
-            raise kind(f"{len(self.failures)} partition(s) failed, {consequence}; the first: {first.partition}: {first.message}")
-
     def _topped_up(self, plan: Plan) -> dict[str, Staged]:
         """The staged partitions; with larger samples where others failed and their share of the sample is missing."""
         staged = self._staged(plan)
@@ -279,7 +268,7 @@ class Protection:
         return audited_rows({name: one.receipt.rows for name, one in staged.items()}, self.config.protect.audit_records)
 
     def _audit(self, staged: Mapping[str, Staged]) -> GateResult:
-        if not staged:
+        if not any(one.receipt.rows for one in staged.values()):  # partitions that are removed or have become empty
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
         result = self.judged = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)

@@ -1,7 +1,7 @@
 """The distributed executor: Ray Data actors, each with model and pool, on one machine or many. This process publishes.
 
-When a node dies, its partitions are assigned to the others again. All nodes must see staging, source, model and pool under the
-same paths, and compute with the same arithmetic; both are checked before anything is drawn.
+When a node dies, the partitions in work are assigned again (attempts.py). All nodes must see staging, source, model and pool
+under the same paths, and compute with the same arithmetic; both are checked before anything is drawn.
 """
 
 import json
@@ -20,10 +20,7 @@ from tasks.production.manifest import Receipt, read_receipt, to_json
 from tasks.production.staging import PINNED
 from tasks.production.worker import THREADS, Worker
 from tasks.running.numerics import fingerprint
-
-logger = logging.getLogger(__name__)
-
-ROUNDS = 4  # how often partitions of workers that died are assigned again
+from tasks.running.processes import WorkerDied
 
 
 class RayExecutor:
@@ -39,21 +36,12 @@ class RayExecutor:
         self._ray, self._workers, self._address, self._connected = ray, workers, address, False
 
     def protect(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
-        waiting = {one.name: one for one in work}
-        if waiting and not self._connected:
+        if work and not self._connected:
             self._connect()
-        for round_ in range(1, ROUNDS + 1):
-            try:
-                for outcome in self._round(job, dict(waiting)) if waiting else ():
-                    del waiting[outcome.partition]
-                    yield outcome
-            except self._ray.exceptions.RayError as error:
-                # Its text is a foreign traceback, which may hold a value.
-                logger.warning("ray: %s in round %d, %d partition(s) left", type(error).__name__, round_, len(waiting))
-            if not waiting:
-                return
-        found = f"{len(waiting)} partition(s) were assigned {ROUNDS} times and never finished"
-        raise TransientError(f"ray: {found}; see the cluster's logs, then run again to resume")
+        try:
+            yield from self._round(job, {one.name: one for one in work}) if work else ()
+        except self._ray.exceptions.RayError as error:  # its text is a foreign traceback, which may hold a value
+            raise WorkerDied(f"ray: a worker died ({type(error).__name__}); see the cluster's logs, then run again") from None
 
     def close(self) -> None:
         if self._connected:
@@ -79,7 +67,7 @@ class RayExecutor:
         context.enable_progress_bars = False
 
     def _round(self, job: Job, work: Mapping[str, SourcePartition]) -> Iterator[Receipt | Failure]:
-        """Assigns partitions, one per block; raises a RayError when a worker is lost."""
+        """Assigns partitions, one per block; raises a RayError when a worker is lost, and with it the rest of the round."""
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         actors = max(1, min(self._workers or cores, cores, len(work)))
         numerics = fingerprint(resolve_device(job.device), THREADS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pass_core.errors import ConfigError
+from pass_core.errors import ConfigError, PartitionsQuarantined
 from tasks.production.draw_key import find_key
 from tasks.production.interfaces import Executor, Gate, SourcePartition
 from tasks.production.local import LocalExecutor
@@ -15,6 +15,7 @@ from tasks.production.observed import Progress, observed
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
+from tasks.production.quarantine import raise_failures
 from tasks.running.cores import usable_cores
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
@@ -58,7 +59,8 @@ def execute(options: ProtectOptions, hooks: Hooks | None = None) -> Outcome:
 
     Raises:
         AuditFailed: the gate did not pass; nothing is published.
-        DataError, TransientError: partitions failed; a backfill has published the others.
+        PartitionsQuarantined, TransientError: partitions failed; the others are published.
+        DataError: nothing could be published.
     """
     with observed(options) as progress:
         return _executed(options, hooks or Hooks(), progress)
@@ -81,7 +83,7 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
         figures = outcome.counts() | {"audited": manifest.audit["records"], "failed": len(run.failures)}
         record.log(parameters, figures, (), {"model": pins.model, "pool": pins.pool})
     hooks.published(manifest, plan)
-    run.raise_failures("the others are published")
+    raise_failures(run.failures, "the others are published", PartitionsQuarantined)
     return outcome
 
 

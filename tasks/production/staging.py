@@ -3,11 +3,12 @@
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import platform
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -115,6 +116,13 @@ class Staging:
             expected = f"expected about {needed // 2**20} MB of free space for the new version, found {free // 2**20} MB"
             raise StorageError(f"{place}: {expected}: free some, then run again")
 
+    def in_work(self, partitions: Iterable[str]) -> list[str]:
+        """Those of these partitions that dead workers have left half-written; removes what they left."""
+        found = {name: left for name in partitions if (left := list(self.folder.glob(f"{_slug(name)}.*")))}
+        for folder in itertools.chain.from_iterable(found.values()):
+            shutil.rmtree(folder, ignore_errors=True)
+        return list(found)
+
     def forget(self, partition: str) -> None:
         shutil.rmtree(self.folder / _slug(partition), ignore_errors=True)
 
@@ -184,7 +192,7 @@ def _readable(path: Path) -> dict[str, Any]:
 
 def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
     """The first records in the shuffled order, as many of each partition as wanted, as one sample."""
-    parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged)]
+    parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged) if wanted[name]]
     arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
     # Numbered as they appear: the hashes depend on the state folder's own key, and the gate's verdict must not.
     _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)

@@ -13,8 +13,9 @@ from pass_core.errors import DataError, PassError, TransientError
 from tasks.production.history import describe_version, open_target, version_times
 from tasks.production.manifest import RECEIPT, Manifest
 from tasks.production.options import absolute, state_of
+from tasks.production.quarantine import read_quarantine
 from tasks.production.run_log import RunRecord, read_runs
-from tasks.production.troubles import Trouble, public_place, status_command
+from tasks.production.troubles import QUARANTINED, Trouble, public_place, status_command
 from tasks.production.withdrawn import NotedWithdrawal, noted_withdrawals, still_shown
 from tasks.production.writer_lock import read_lease
 
@@ -31,7 +32,8 @@ class TargetStatus:
     audit: Mapping[str, Any] | None = None  # that the live version was published on
     draws: int | None = None  # of the record that was drawn most often, as the ledger counted
     withdrawn_shown: int = 0  # partitions that show a donor who has withdrawn
-    quarantined: int = 0
+    quarantined: int = 0  # records
+    quarantined_partitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # with message and first day
     writer: str | None = None
     staged: int = 0  # partitions that an unfinished run has staged
     last_run: RunRecord | None = None
@@ -80,11 +82,13 @@ def _found(
     source = last.source if last else "SOURCE"
     protect_again = f"pass-pipeline lake protect {source} {known['target']} --dataset {dataset or 'NAME'}"
     command = last.command if last else protect_again
+    poisoned = read_quarantine(state)
     age = None if (time := _time(published)) is None else now - time
     troubles = [
         *_withdrawn(len(shown), withdrawals, protect_again),
         *_audit(manifest, known["target"]),
         *_last_run(last, published),
+        *([Trouble("quarantined", QUARANTINED, command)] if poisoned else []),
         *_late(age, [run for run in runs if run.outcome in ("published", "unchanged")], longest, now, command=command),
     ]
     return TargetStatus(
@@ -95,6 +99,7 @@ def _found(
         audit=dict(manifest.audit),
         draws=max((one.draws for one in receipts), default=0),
         withdrawn_shown=len(shown),
+        quarantined_partitions=poisoned,
         quarantined=sum(one.quarantined for one in receipts),
         troubles=tuple(troubles),
     )
@@ -117,6 +122,8 @@ def _last_run(last: RunRecord | None, published: str | None) -> Iterator[Trouble
     """What the last run that is over reported, or that it reported nothing; one that was killed after publishing is well."""
     if last is None:
         return
+    if last.trouble and last.trouble.kind == "quarantined":
+        return  # the private state knows which partitions are left
     if last.trouble:
         yield last.trouble
     elif last.ended is None and (published or "") < last.started:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pass_core.errors import AuditFailed, ConfigError, DataError, DrawsRefused, DriftFound, TransientError
+from pass_core.errors import AuditFailed, ConfigError, DataError, DrawsRefused, DriftFound, PartitionsQuarantined, TransientError
 from tasks.production.options import ProtectOptions, absolute
 
-Kind = Literal["damaged", "unreachable", "withdrawn", "draws", "audit", "drift", "failed", "never", "late", "stale"]
+Kind = Literal[
+    "damaged", "unreachable", "withdrawn", "draws", "audit", "drift", "failed", "quarantined", "never", "late", "stale"
+]
 # The most urgent first: a check of several targets ends with the first code of this table that applies.
 EXIT_CODES: dict[Kind, int] = {
     "damaged": 10,  # the manifest or the private state cannot be read
@@ -23,10 +25,12 @@ EXIT_CODES: dict[Kind, int] = {
     "audit": 14,  # the last run's audit did not pass, or the live version's did not
     "drift": 15,  # the last run's records differ from those that were audited
     "failed": 16,  # the last run ended with another error, or without a result
+    "quarantined": 20,  # some partitions could not be protected; the others are published
     "never": 17,  # nothing was ever published
     "late": 18,  # no run has succeeded for longer than schedule.stale_after
     "stale": 19,  # runs succeed, and found nothing to publish for longer than schedule.stale_after
 }
+QUARANTINED = "some partitions could not be protected and are quarantined; the others are published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def kind_of(error: BaseException) -> Kind:
         (DrawsRefused, "draws"),
         (DriftFound, "drift"),
         (AuditFailed, "audit"),
+        (PartitionsQuarantined, "quarantined"),
     )
     return next((kind for known, kind in kinds if isinstance(error, known)), "failed")
 
@@ -63,6 +68,8 @@ def trouble_of(error: BaseException, options: ProtectOptions) -> Trouble:
     if kind in ("audit", "drift"):
         found = "the audit did not pass" if kind == "audit" else "the new records differ from those that were audited (drift)"
         return Trouble(kind, f"{found}; nothing was published", status_command(options.target, options.state))
+    if kind == "quarantined":
+        return Trouble(kind, QUARANTINED, again)
     return Trouble(kind, f"the run failed: {_reason(error)}; its log says more", again)
 
 

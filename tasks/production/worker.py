@@ -2,6 +2,7 @@
 
 import functools
 import math
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,18 +60,22 @@ class Worker:
         self._numerics = json_digest(fingerprint(device, THREADS))
 
     def attempt(self, partition: SourcePartition) -> Receipt | Failure:
-        """The receipt of a staged partition, or why there is none; only unexpected errors are raised."""
+        """The receipt of a staged partition, or why there is none: no partition stops the others."""
         try:
             return self.protect(partition)
         except PassError as error:
             return Failure(partition.name, str(error), isinstance(error, TransientError), is_full(error))
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is this partition's; its text may hold a value)
+            *_, frame = traceback.extract_tb(error.__traceback__)
+            found = f"stopped by {type(error).__name__} ({Path(frame.filename).name}, line {frame.lineno}); report this line"
+            return Failure(partition.name, found, isinstance(error, OSError))
 
     def protect(self, partition: SourcePartition) -> Receipt:
         """Stages a partition, whole or not at all; its receipt."""
         job, name = self.job, partition.name
         quarantine = Quarantine(job.lake.corrupt_files_allowed, f"dataset.{job.run.dataset}.corrupt_files_allowed")
         with storage_errors(job.staging), fixed_numerics(THREADS), staged_folder(job.staging, name) as folder:
-            crash_point("partition started")
+            crash_point("partition started", name)
             donors, hashes, passed, sample = self._draw(partition, quarantine)
             counts = np.bincount(donors, minlength=self.channel.pool_size)
             paths = self._write(folder / DATA, donors, passed, name)
@@ -88,7 +93,7 @@ class Worker:
                 quarantined=len(quarantine.entries),
                 files=tuple(OutputFile(f.relative_to(folder / DATA).as_posix(), f.stat().st_size, file_digest(f)) for f in paths),
                 donors=int((counts > 0).sum()),
-                sampled=len(sample["donors"]),
+                sampled=len(sample.get("donors", ())),
             )
             write_receipt(folder, receipt)  # last: a folder with a receipt is whole
         crash_point("partition staged")
@@ -119,8 +124,8 @@ class Worker:
             columns |= {CARRIED + attribute: classes for attribute, classes in carried.items()}
             sample = _first_of(partition.sampled, sample, columns)
             parts.append((donors, words, hashes, records.select(self.source.passed_columns)))
-        if not parts:
-            raise DataError(f"{name}: expected records, found none that can be used; restore or remove the partition")
+        if not parts:  # an empty day, or all records were erased
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64), None, {}
         donors, words, hashes = (np.concatenate([part[k] for part in parts]) for k in range(3))
         unique, order = np.unique(hashes), np.argsort(words, kind="stable")
         if len(unique) < len(hashes):
@@ -154,7 +159,7 @@ class Worker:
         """Writes the released rows of a partition and the files that they point to."""
         (folder / partition).mkdir(parents=True, exist_ok=True)
         rows, release = range(len(donors)), self.release
-        parts = [f"{partition}/{k}" for k in range(math.ceil(len(rows) / FILE_ROWS))]
+        parts = [f"{partition}/{k}" for k in range(max(1, math.ceil(len(rows) / FILE_ROWS)))]  # without rows: the columns alone
         paths = [folder / partition / name for name in self._keyed.file_names(parts)]
 
         def released(group: range) -> pa.Table:

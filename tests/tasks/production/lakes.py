@@ -142,9 +142,9 @@ def make_options(
     key: bytes = DRAW_KEY,
     **more: Any,
 ) -> ProtectOptions:
-    """Options for the calls, with one worker unless `more` has another number."""
+    """Options for the calls, in this process unless `more` has another number."""
     places = {"models": root, "params": write_params(root.parent, **(params or {})), "key_file": write_key(root.parent, key)}
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in (places | {"workers": 1} | more).items()}
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in (places | {"workers": 0} | more).items()}
     return ProtectOptions(source=str(source), target=str(target), dataset=KEY.dataset, **given)
 
 

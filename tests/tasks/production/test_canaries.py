@@ -110,7 +110,7 @@ def _protect(house: Path, target: str, *more: str, source: str = "source") -> su
     }
     command = [sys.executable, "-m", "flows.cli", "lake", "protect", source, target, "--dataset", "calls", "--models", "root"]
     return subprocess.run(
-        [*command, "--workers", "1", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
+        [*command, "--workers", "0", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -198,7 +198,7 @@ def test_a_failing_run_reveals_nothing_either(house: Path) -> None:
         done = _protect(house, "out")
     finally:
         next((house / "source" / "day=2026-11-81").glob("*")).unlink()
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert done.stderr.strip().splitlines()[-1].startswith("error: 1 partition(s) failed")
     (house / "failed.log").write_text(done.stdout + done.stderr)
     left = _search(house, CANARIES, (*SPARED, "secrets/"))
@@ -230,8 +230,13 @@ def test_private_folders_and_damaged_files_reveal_nothing(house: Path) -> None:
     table = pq.read_table(files[2], partitioning=None)
     pq.write_table(table.set_column(0, "call", pa.array([*table.column("call").to_pylist()[:-1], None])), files[2])
     done = _protect(house, "wards-out", source="wards")
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 4, done.stderr
     assert "file " in done.stderr
+    assert "Traceback" not in done.stderr
+    with sqlite3.connect(house / "home" / "prefect" / "prefect.db") as database:
+        stored = [message for (message,) in database.execute("select message from log")]
+    assert any("are quarantined" in message for message in stored)
+    assert not [message for message in stored if "Traceback" in message]
     (house / "wards.log").write_text(done.stdout + done.stderr)
     left = _search(house, CANARIES, (*SPARED, "secrets/"))
     assert not left

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from pass_core.errors import ConfigError
+from tasks.production.draw_key import find_key
 from tasks.production.options import state_of
+from tasks.production.quarantine import read_quarantine
 from tasks.production.run import plan_of
 from tests.conftest import PROJECT
 from tests.tasks.production.lakes import make_options, make_table, protect, released, write_lake, write_params
@@ -73,8 +75,9 @@ def test_backfill_writes_its_plan_publishes_what_it_can_and_retries_the_rest(cha
         "1",
     ]
     first = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert first.returncode == 2, first.stderr
-    assert "1 partition(s) failed, the others are published" in first.stderr
+    assert first.returncode == 4, first.stderr
+    assert "Traceback" not in first.stderr
+    assert "1 partition(s) failed and are quarantined, the others are published" in first.stderr
     assert set(released(tmp_path / "out")) == {"day=2026-11-11", "day=2026-11-13"}
     paper = state_of(str(tmp_path / "out")) / "backfill.json"
     assert {name: entry["status"] for name, entry in json.loads(paper.read_text()).items()} == {
@@ -82,11 +85,33 @@ def test_backfill_writes_its_plan_publishes_what_it_can_and_retries_the_rest(cha
         "day=2026-11-12": "failed",
         "day=2026-11-13": "done",
     }
+    status = runner.invoke(app, ["lake", "status", str(tmp_path / "out")]).output
+    assert "day=2026-11-12: " in status
+    assert "is damaged" in status
     damaged.write_bytes(whole)
     second = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert second.returncode == 0, second.stderr
     assert json.loads(paper.read_text()) == {"day=2026-11-12": {"reason": "new", "status": "done", "message": ""}}
     assert set(released(tmp_path / "out")) == {"day=2026-11-11", "day=2026-11-12", "day=2026-11-13"}
+    assert "quarantined since" not in runner.invoke(app, ["lake", "status", str(tmp_path / "out")]).output
+
+
+def test_a_partition_on_which_workers_die_stops_no_other(
+    champion: Path, lake: Path, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found out, quarantined and tried again by the next run; the exit code says that something is missing."""
+    monkeypatch.setenv("PASS_CRASH_AT", "partition started@day=2026-11-12")
+    command = [sys.executable, "-m", "flows.cli", *_arguments("protect", champion, lake, tmp_path / "out", key), "--workers", "2"]
+    first = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert first.returncode == 4, first.stderr
+    assert set(released(tmp_path / "out")) == {"day=2026-11-11", "day=2026-11-13"}
+    (failed,) = read_quarantine(state_of(str(tmp_path / "out"))).items()
+    assert failed[0] == "day=2026-11-12"
+    assert "workers died on it 3 times" in failed[1]["message"]
+    monkeypatch.delenv("PASS_CRASH_AT")
+    protect(champion, lake, tmp_path / "out", key=find_key(key, {}))
+    assert len(released(tmp_path / "out")) == 3
+    assert not read_quarantine(state_of(str(tmp_path / "out")))
 
 
 def test_withdraw_lists_the_partitions_that_show_who_left(champion: Path, lake: Path, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyarrow import csv
 
-from pass_core.errors import AuditFailed, ConfigError, DataError, SchemaMismatch, StorageError
+from pass_core.errors import AuditFailed, ConfigError, DataError, PartitionsQuarantined, SchemaMismatch, StorageError
 from tasks.audits.unlabelled import read_labelled_audit
 from tasks.config import load_config
 from tasks.production.history import open_target
@@ -137,11 +139,13 @@ def test_a_missing_partition_stops_the_run_unless_dropped(champion: Path, lake: 
     assert protect(champion, lake, target)[0].reasons() == {"output missing": 1}
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "twice"])
-def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
-    champion: Path, lake: Path, tmp_path: Path, damage: str
+@pytest.mark.parametrize(
+    ("damage", "day"), [("truncated", DAY), ("truncated", "day=2026-11-11"), ("flipped", DAY), ("twice", DAY)]
+)
+def test_a_damaged_shard_is_quarantined_and_the_others_are_published(
+    champion: Path, lake: Path, tmp_path: Path, damage: str, day: str
 ) -> None:
-    path, target = _file(lake), tmp_path / "out"
+    path, target = _file(lake, day), tmp_path / "out"
     whole = path.read_bytes()
     if damage == "truncated":
         path.write_bytes(whole[:-50])
@@ -149,16 +153,70 @@ def test_a_damaged_shard_fails_the_run_and_a_backfill_publishes_the_others(
         path.write_bytes(whole[:200] + bytes(byte ^ 255 for byte in whole[200:4000]) + whole[4000:])
     else:
         _rewrite(path, call=pa.array(["the same"] * 200))
-    with pytest.raises(DataError, match="every record id once" if damage == "twice" else "damaged") as error:
+    with pytest.raises(PartitionsQuarantined, match="every record id once" if damage == "twice" else "damaged") as error:
         protect(champion, lake, target)
     assert "the same" not in str(error.value)
-    assert not (target / "current").exists()
-    with pytest.raises(DataError, match=rf"1 partition\(s\) failed, the others are published; the first: {DAY}"):
-        protect(champion, lake, target, backfill=True)
-    assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
+    assert f"1 partition(s) failed and are quarantined, the others are published: {day}" in str(error.value)
+    assert set(released(target)) == {"day=2026-11-11", DAY, "day=2026-11-13"} - {day}
     path.write_bytes(whole)
-    assert [p.name for p in protect(champion, lake, target)[0].work] == [DAY]
+    assert [p.name for p in protect(champion, lake, target)[0].work] == [day]
     assert len(released(target)) == 3
+
+
+def test_what_has_no_rows_is_ordinary(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """An empty first file that knows no types, a day without rows, a partition that becomes empty and fills again."""
+    target, whole = tmp_path / "out", pq.read_table(_file(lake), partitioning=None)
+    (lake / "day=2026-11-01").mkdir()
+    untyped = pa.table({name: pa.nulls(0) for name in whole.column_names})
+    pq.write_table(untyped, lake / "day=2026-11-01" / "none.parquet")
+    pq.write_table(whole.slice(0, 0), lake / DAY / "nothing.parquet")
+    _, manifest = protect(champion, lake, target)
+    assert manifest is not None
+    assert {name: one.rows for name, one in manifest.partitions.items()} == {
+        "day=2026-11-01": 0, "day=2026-11-11": 200, DAY: 200, "day=2026-11-13": 200,
+    }  # fmt: skip
+    before = released(target)
+    assert len(before["day=2026-11-01"]) == 0
+    assert before["day=2026-11-01"].schema.equals(before[DAY].schema)
+    (lake / DAY / "nothing.parquet").unlink()
+    pq.write_table(whole.slice(0, 0), _file(lake))
+    plan, manifest = protect(champion, lake, target)
+    assert plan.reasons() == {"input changed": 1}
+    assert manifest is not None
+    assert manifest.audit["records"] == 0
+    assert len(released(target)[DAY]) == 0
+    assert protect(champion, lake, target)[1] is None
+    pq.write_table(whole, _file(lake))
+    protect(champion, lake, target)
+    assert released(target)[DAY].equals(before[DAY])
+
+
+def test_a_lake_without_any_record_can_be_published(champion: Path, lake: Path, tmp_path: Path) -> None:
+    for path in lake.rglob("*.parquet"):
+        pq.write_table(pq.read_table(path, partitioning=None).slice(0, 0), path)
+    for form in ("parquet", "delta"):
+        _, manifest = protect(champion, lake, tmp_path / form, target_format=form)
+        assert manifest is not None
+        assert len(manifest.partitions) == 3
+    assert sum(len(table) for table in released(tmp_path / "parquet").values()) == 0
+    assert len(DeltaTable(tmp_path / "delta").to_pyarrow_table()) == 0
+    write_lake(make_table(start=2000), lake)
+    protect(champion, lake, tmp_path / "delta")
+    assert len(DeltaTable(tmp_path / "delta").to_pyarrow_table()) == 600
+
+
+def test_a_csv_file_of_a_header_is_ordinary(champion: Path, tmp_path: Path) -> None:
+    table, lake = make_table(days=1, start=2000).drop_columns(["day", "secret"]), tmp_path / "lake"
+    vectors = np.array(table.column("vector").to_pylist())
+    wide = table.drop_columns(["vector"])
+    for k in range(vectors.shape[1]):
+        wide = wide.append_column(f"x{k}", pa.array(vectors[:, k]))
+    lake.mkdir()
+    csv.write_csv(wide.slice(0, 0), lake / "a.csv")
+    csv.write_csv(wide, lake / "b.csv")
+    section = PARAMS["dataset"]["calls"] | {"format": "csv", "payload": [f"x{k}" for k in range(vectors.shape[1])]}
+    protect(champion, lake, tmp_path / "out", params={"dataset": {"calls": section | {"pass_through": []}}})
+    assert len(released(tmp_path / "out")["."]) == 200
 
 
 def test_another_key_or_model_draws_again_only_when_somebody_decides(champion: Path, lake: Path, tmp_path: Path) -> None:

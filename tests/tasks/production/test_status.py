@@ -200,7 +200,7 @@ def test_failed(champion: Path, target: Path) -> None:
     file.write_bytes(whole[:-30])
     with pytest.raises(DataError):
         protect(champion, _lake(target), target)
-    assert _kinds(target) == (16, ["failed"])
+    assert _kinds(target) == (16, ["failed", "quarantined"])
     file.write_bytes(whole)
     protect(champion, _lake(target), target, redraw="a copy of the same records")
     assert _kinds(target) == (0, [])
