@@ -15,20 +15,21 @@ from flows.protect import protect
 from pass_core.errors import ConfigError
 from tasks.production.options import ProtectOptions
 from tasks.sections.running import ScheduleConfig
+from tasks.storage.files import json_digest
 
-NIGHTLY, WEEKLY = "nightly", "weekly"
 # A run that would start while the last one is running is cancelled, not queued: the running one sees the same lake.
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
 
 
 def deployments(options: ProtectOptions, schedule: ScheduleConfig) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """The two deployments, with absolute paths."""
+    """The two deployments, with absolute paths, named so that lakes on one server do not replace each other's."""
     whole = options.absolute()
+    lake = f"{whole.dataset}-{json_digest([whole.dataset, whole.target])[:8]}"
     nightly = whole.model_dump(mode="json", exclude_none=True)
     weekly = {"dataset": whole.dataset, "method": whole.method, "root": whole.models, "params": whole.params}
     return (
-        _deployment(protect, NIGHTLY, schedule.protect, schedule.timezone, {"options": nightly}),
-        _deployment(audit, WEEKLY, schedule.audit, schedule.timezone, weekly | {"settings": list(whole.settings)}),
+        _deployment(protect, f"nightly-{lake}", schedule.protect, schedule.timezone, {"options": nightly}),
+        _deployment(audit, f"weekly-{lake}", schedule.audit, schedule.timezone, weekly | {"settings": list(whole.settings)}),
     )
 
 
@@ -36,7 +37,7 @@ def run_schedule(options: ProtectOptions, schedule: ScheduleConfig, port: int, s
     """Runs both on their schedules until Ctrl-C; starts a server of its own where PREFECT_API_URL names none."""
     both = deployments(options, schedule)
     with prefect_server(port) as address:
-        show(f"Runs, logs and schedules: {address.removesuffix('/api')}")
+        show(f"Runs, logs and schedules of {' and '.join(str(one.name) for one in both)}: {address.removesuffix('/api')}")
         serve(*both, print_starting_message=False)
 
 

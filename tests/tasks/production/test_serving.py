@@ -107,6 +107,15 @@ class _Api:
         except (urllib.error.URLError, OSError):
             return None
 
+    def named(self, prefix: str) -> Any:
+        """The only deployment whose name begins like this; None before it is made."""
+        try:
+            found = [one for one in self.get("/deployments/filter", {}) if one["name"].startswith(prefix)]
+        except (urllib.error.URLError, OSError):
+            return None
+        assert len(found) <= 1
+        return found[0] if found else None
+
     def start(self, deployment: str, **parameters: Any) -> str:
         return str(self.get(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
 
@@ -138,13 +147,13 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
     options = ["--dataset", "calls", "--models", "root", "--port", str(port), "--workers", "1", "--target-format", "parquet"]
     command = ["flows.cli", "lake", "serve", "lake", "out", *options, "--protect", "* * * * *", "--timezone", "Europe/Berlin"]
     with _running(project, _environment(project), *command) as said:
-        nightly = _until(lambda: api.deployment("pass-protect/nightly"), said)
+        nightly = _until(lambda: api.named("nightly-calls-"), said)
         assert nightly["schedules"][0]["schedule"] == {"cron": "* * * * *", "timezone": "Europe/Berlin", "day_or": True}
         assert {name: nightly["parameters"]["options"][name] for name in ("executor", "target_format")} == {
             "executor": "local",
             "target_format": "parquet",
         }
-        weekly = _until(lambda: api.deployment("pass-audit/weekly"), said)
+        weekly = _until(lambda: api.named("weekly-calls-"), said)
         assert weekly["schedules"][0]["schedule"]["cron"] == "0 4 * * 0"
         assert weekly["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
 
@@ -175,11 +184,35 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
         api.get("/health")  # the server ended with the command
 
 
+def test_lakes_on_one_server_keep_their_own_schedules(project: Path) -> None:
+    """Two targets of one data set; the second command must not replace the first one's deployments."""
+    port = _free_port()
+    api = _Api(port)
+    environment = _environment(project, PREFECT_API_URL=api.url)
+    (project / "other").mkdir()
+    shutil.copy(project / "params.yaml", project / "other")
+    with _running(project, environment, "prefect", "server", "start", "--port", str(port)) as said:
+        _until(lambda: _answers(api), said)
+        options = ["--dataset", "calls", "--models", str(project / "root"), "--workers", "1"]
+        command = ["flows.cli", "lake", "serve", str(project / "lake"), "out", *options, "--protect"]
+        other = project / "other"
+        with _running(project, environment, *command, "0 1 * * *"), _running(other, environment, *command, "0 2 * * *"):
+
+            def crons() -> dict[str, str]:
+                every = [one for one in api.get("/deployments/filter", {}) if one["name"].startswith("nightly-")]
+                return {one["parameters"]["options"]["target"]: one["schedules"][0]["schedule"]["cron"] for one in every}
+
+            _until(lambda: len(crons()) == 2, said)
+            assert crons() == {str(project / "out"): "0 1 * * *", str(other / "out"): "0 2 * * *"}
+            assert len(api.get("/deployments/filter", {})) == 4
+
+
 def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, project: Path) -> None:
     """The key is the server's secret; a missing block is reported."""
     port = _free_port()
     api = _Api(port)
-    places = {"PASS_SOURCE": "lake", "PASS_TARGET": "out", "PASS_DATASET": "calls", "PASS_PROJECT": str(project)}
+    places = {"PASS_SOURCE": "lake", "PASS_TARGET": "out", "PASS_DATASET": "calls", "PASS_LAKE": "calls-out"}
+    places["PASS_PROJECT"] = str(project)
     environment = _environment(project, PREFECT_API_URL=api.url, **places)
     environment.pop("PASS_DRAW_KEY")
     shutil.copy(PROJECT / "prefect.yaml", project)
@@ -200,7 +233,7 @@ def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, pro
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
-        nightly, weekly = api.deployment("pass-protect/nightly"), api.deployment("pass-audit/weekly")
+        nightly, weekly = api.deployment("pass-protect/nightly-calls-out"), api.deployment("pass-audit/weekly-calls-out")
         for deployment in (nightly, weekly):
             assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
             assert deployment["global_concurrency_limit"]["limit"] == 1
@@ -232,8 +265,8 @@ def test_prefect_yaml_and_params_yaml_say_the_same_times() -> None:
     schedule = load_config(PROJECT / "params.yaml").schedule
     found = {one["name"]: one["schedules"] for one in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]}
     assert found == {
-        "nightly": [{"cron": schedule.protect, "timezone": schedule.timezone}],
-        "weekly": [{"cron": schedule.audit, "timezone": schedule.timezone}],
+        "nightly-{{ $PASS_LAKE }}": [{"cron": schedule.protect, "timezone": schedule.timezone}],
+        "weekly-{{ $PASS_LAKE }}": [{"cron": schedule.audit, "timezone": schedule.timezone}],
     }
 
 
