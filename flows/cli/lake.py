@@ -43,6 +43,7 @@ Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", 
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
 Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
+BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
     "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
@@ -55,6 +56,7 @@ RUNNING: Options = {
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
 PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}
 DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
+LOCKING: Options = {"break_lock": (BreakLock, None)}
 
 
 @lake_app.command()
@@ -74,14 +76,14 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
 
 
 @lake_app.command()
-@taking(PLACES, RUNNING, DECISIONS, PRINTED)
+@taking(PLACES, RUNNING, DECISIONS, LOCKING, PRINTED)
 def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect and audit what has changed, and publish a new version."""
     _run(_options(source, target, dataset, given), as_json, quiet)
 
 
 @lake_app.command()
-@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")}, PRINTED)
+@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")}, LOCKING, PRINTED)
 def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect a range of partitions, with a plan on paper."""
     _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
@@ -214,6 +216,22 @@ def rollback(
     typer.echo(f"{target}: version {made.version} is live and repeats version {made.restores}.")
     if len({tuple(one["pools"]) for one in list_versions(opened)[:2]}) > 1:  # of the new live version and the one before
         typer.echo("It was made with another pool: if donors were withdrawn since, run `lake protect` to remove them again.")
+
+
+@lake_app.command()
+def adopt(
+    target: Target,
+    reason: Annotated[str, typer.Option("--reason", help="Why the old folder is given up.", metavar="TEXT", show_default=False)],
+    state: State = None,
+) -> None:
+    """Bind a target to a new state folder when its own is lost."""
+    from tasks.production.history import adopt as bind_to_new
+    from tasks.production.history import open_target
+
+    opened = open_target(target, state)
+    made = bind_to_new(opened, reason)
+    typer.echo(f"{target}: version {made.version} is live, repeats version {made.restores}, and is bound to {opened.state}.")
+    typer.echo("Other state folders can no longer publish there. Draws that only the old one has counted are not counted here.")
 
 
 lake_app.command()(status)

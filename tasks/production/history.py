@@ -4,11 +4,7 @@ A rollback publishes an earlier version again, under a new number: numbers only 
 protect run compares the source with the restored content and publishes on top. It deletes nothing; the next run does.
 """
 
-import contextlib
 import dataclasses
-import datetime
-import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,14 +12,15 @@ import pyarrow.fs as pafs
 
 from pass_core.errors import ConfigError, DataError
 from tasks.lakes.open import find_filesystem
+from tasks.production.binding import bind, check_binding, note_decision, note_version, version_times
 from tasks.production.delta import DeltaTarget
 from tasks.production.manifest import Manifest
+from tasks.production.object_store import ObjectTarget
 from tasks.production.options import state_of
 from tasks.production.published import PublishedFiles
-from tasks.production.versions import FolderTarget, ObjectTarget, Target
+from tasks.production.versions import FolderTarget, Target
+from tasks.production.writer_lock import Lease
 from tasks.storage.files import storage_errors
-
-FILE = "versions.jsonl"  # in the private state folder: published files carry no times
 
 
 def open_target(place: str, state: str | Path | None = None, form: Literal["parquet", "delta"] | None = None) -> Target:
@@ -38,15 +35,6 @@ def open_target(place: str, state: str | Path | None = None, form: Literal["parq
     if form == "delta":
         return DeltaTarget(place, folder)
     return ObjectTarget(place, folder) if "://" in place else FolderTarget(place, folder)
-
-
-def note_version(state: Path, manifest: Manifest) -> None:
-    """Notes the time just before a version is published; of several attempts at one version the last counts."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    with (state / FILE).open("a") as file:
-        file.write(json.dumps({"version": manifest.version, "published": now}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def list_versions(target: Target) -> list[dict[str, Any]]:
@@ -76,18 +64,44 @@ def roll_back(target: Target, to: int | None = None) -> Manifest:
         raise ConfigError(f"{target.location}: expected a protected lake with versions, found none; check TARGET")
     with storage_errors(target.state), target.lock() as held:
         current, kept = target.current() or current, target.manifests()
-        base = kept[_chosen(kept, current, to)]
-        missing = [name for name in base.partitions if not target.has_files(base, name)]
-        if missing:
-            lost = f"found none for {len(missing)} partition(s), such as {missing[0]}"
-            raise DataError(f"version {base.version}: expected all files, {lost}; restore them, or choose another version")
-        PublishedFiles(target).refuse_damaged(base, base.partitions, "restore them, or choose another version")
-        number = current.version + 1
-        places = dict.fromkeys(base.partitions, target.place(number, held.token)) if target.carries else base.places
-        manifest = dataclasses.replace(base, version=number, token=held.token, places=places, restores=base.version)
-        note_version(target.state, manifest)
-        target.publish(manifest, {}, held, base)
-        return manifest
+        check_binding(target.location, target.state, current)
+        return _publish_again(target, kept[_chosen(kept, current, to)], current, held)
+
+
+def adopt(target: Target, reason: str) -> Manifest:
+    """Publishes the live version again and binds the target to this state folder; the manifest of the new version."""
+    current = target.current()
+    if current is None:
+        raise ConfigError(f"{target.location}: expected a protected lake with versions, found none; check TARGET")
+    note_decision(target.state, "adopt", reason, version=current.version)
+    with storage_errors(target.state), target.lock() as held:
+        current = target.current() or current
+        return _publish_again(target, current, current, held)
+
+
+def _publish_again(target: Target, base: Manifest, current: Manifest, held: Lease) -> Manifest:
+    """Publishes the content of a version under a new number, with this state folder's id."""
+    missing = [name for name in base.partitions if not target.has_files(base, name)]
+    if missing:
+        lost = f"found none for {len(missing)} partition(s), such as {missing[0]}"
+        raise DataError(f"version {base.version}: expected all files, {lost}; restore them, or choose another version")
+    PublishedFiles(target).refuse_damaged(base, base.partitions, "restore them, or choose another version")
+    number, binding = current.version + 1, bind(target.state, current)
+    place = target.place(number, held)
+    manifest = dataclasses.replace(
+        base,
+        version=number,
+        token=held.token,
+        target_id=binding.target,
+        state_id=binding.state,
+        place=place,
+        previous=current.place,
+        places=dict.fromkeys(base.partitions, place) if target.carries else base.places,
+        restores=base.version,
+    )
+    note_version(target.state, manifest)
+    target.publish(manifest, {}, held, base)
+    return manifest
 
 
 def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int:
@@ -100,14 +114,3 @@ def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int
     found = "the live version" if to == current.version else "none before the live one" if to is None else f"version {to}"
     choice = f"one of {', '.join(map(str, earlier))} with --to" if earlier else "protect.keep_versions above 1"
     raise ConfigError(f"rollback: expected {choice}, found {found}; `lake versions` lists what is kept")
-
-
-def version_times(state: Path) -> dict[int, str]:
-    """Version -> when it was published; a line that was cut off by a crash is skipped."""
-    found: dict[int, str] = {}
-    path = state / FILE
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            entry = json.loads(line)
-            found[int(entry["version"])] = str(entry["published"])
-    return found

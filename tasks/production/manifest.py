@@ -14,7 +14,7 @@ from pass_core.data import IntArray
 from pass_core.errors import DataError
 from tasks.storage.files import json_digest, read_json, sync_folder, write_atomically, write_json
 
-FORMAT = 1
+FORMAT = 2
 RECEIPT = "receipt.json"  # of a staged partition
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing partition value as hive writes it
 
@@ -75,6 +75,10 @@ class Manifest:
 
     version: int
     token: int  # of the writer, for fencing
+    target_id: str
+    state_id: str  # of the only state folder that may publish the next version
+    place: str  # folder below the target for the files that are new in this version
+    previous: str | None  # `place` of the version before; a run that lost to another one is nobody's previous
     numerics: Mapping[str, Any]
     schema: Mapping[str, str]  # of the source at the first version: column -> type
     added: Mapping[str, str]  # columns accepted later; older files lack them

@@ -34,6 +34,7 @@ class ProtectOptions(BaseModel):
     new_columns: bool = Field(default=False, description="Accept new source columns (never published).")
     drop_missing: bool = Field(default=False, description="Remove partitions that were deleted from the source.")
     redraw: str | None = Field(default=None, description="Reason for exceeding protect.draws_at_most.")
+    break_lock: str | None = Field(default=None, description="Reason for ending another machine's lease before its time.")
     target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")
 
     @property

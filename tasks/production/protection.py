@@ -17,9 +17,10 @@ from tasks.expectations.suites import load_library
 from tasks.extractors.loading import load_extractor_of
 from tasks.production.attempts import attempt_all
 from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
+from tasks.production.binding import bind, check_binding, note_version
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
-from tasks.production.history import note_version, open_target
+from tasks.production.history import open_target
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
 from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
@@ -71,6 +72,7 @@ class Protection:
         shape = TableInfo.load(pool).payload.shape
         self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape), draw_key)
         self._manifest = before = self.target.current()
+        check_binding(options.target, self.state, before)
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
         columns = PinnedColumns(schema, added, options.new_columns)
@@ -120,6 +122,7 @@ class Protection:
     def plan(self) -> Plan:
         """What needs work and why."""
         chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
+        self.target.check(self._source.released_schema(self.job.release, self.job.plain_lists), list(chosen))
         damaged = self._published.damaged(self._manifest) if self._manifest else ()
         plan = make_plan(chosen, self._manifest, self.job.pins, self.target.holds, self._still_good, damaged=damaged)
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
@@ -130,10 +133,9 @@ class Protection:
         limit = self.config.protect.draws_at_most
         refuse_past(limit, {p.name: p.redraws for p in plan.work}, self.options.redraw)
         try:
-            with storage_errors(self.state), self.target.lock() as held:
+            with storage_errors(self.state), self.target.lock(self.options.break_lock) as held:
                 crash_point("locked")
-                now = self.target.current()
-                if (now.version if now else 0) != self._version:
+                if self.target.current() != self._manifest:
                     raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
                 self._staging.pin(self.job.pins, self._numerics)
                 crash_point("pinned")
@@ -282,12 +284,17 @@ class Protection:
         before, version, pinned = self._manifest, self._version + 1, self.job.columns
         kept = self._kept(plan)
         partitions = dict(sorted({**kept, **receipts}.items()))
-        places = dict.fromkeys(partitions, self.target.place(version, held.token))
+        place, binding = self.target.place(version, held), bind(self.state, before)
+        places = dict.fromkeys(partitions, place)
         if before and not self.target.carries:
             places |= {name: before.places[name] for name in kept if name not in receipts}
         return Manifest(
             version=version,
             token=held.token,
+            target_id=binding.target,
+            state_id=binding.state,
+            place=place,
+            previous=before.place if before else None,
             numerics=self._numerics,
             schema=pinned.schema,
             added={**pinned.added, **{n: kind for n, kind in self._source.schema.items() if n not in pinned.schema}},

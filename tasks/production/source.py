@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -111,9 +111,10 @@ class LakeSource:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""
         if self._lake.version is None:
             parts = PurePosixPath(self._lake.path(self._fragments[path])).parent.parts
-            return dict(part.split("=", 1) for part in parts if "=" in part)
+            pairs = [part.split("=", 1) for part in parts if "=" in part]
+            return {column: folder_value(unquote(value)) for column, value in pairs}  # writers quote more or less
         keys = ds.get_partition_keys(self._fragments[path].partition_expression)
-        return {name: NO_VALUE if value is None else quote(str(value), safe=" ") for name, value in keys.items()}
+        return {name: NO_VALUE if value is None else folder_value(str(value)) for name, value in keys.items()}
 
 
 def file_number(key: bytes, path: str) -> str:
@@ -129,6 +130,11 @@ def find_files(config: LakeConfig, source: str, key: bytes, numbers: Sequence[st
         expected = f"expected the numbers of files, found {lost} that no file has now under this key"
         raise DataError(f"{source}: {expected}; copy them from the message, and give the key of that run")
     return [found[number] for number in numbers]
+
+
+def folder_value(value: str) -> str:
+    """A partition value in a folder's name: one name for each value, whatever the source's writer quoted."""
+    return quote(value, safe=" ")
 
 
 def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pass_core.errors import DataError, PassError, TransientError
-from tasks.production.history import describe_version, open_target, version_times
+from tasks.production.binding import version_times
+from tasks.production.history import describe_version, open_target
 from tasks.production.manifest import RECEIPT, Manifest
 from tasks.production.options import absolute, state_of
 from tasks.production.quarantine import read_quarantine

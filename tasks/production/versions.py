@@ -1,25 +1,23 @@
-"""Targets of whole versions: a local folder with a link to the current one, and an object store, which has no rename."""
+"""Targets of whole versions, and the first one: a local folder with a link to the current version."""
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from pass_core.errors import ConfigError, DataError, StorageError
+from pass_core.errors import ConfigError, StorageError
 from tasks.lakes.open import find_filesystem
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, load_manifest, read_manifest, to_json
+from tasks.production.manifest import Manifest, load_manifest, to_json
 from tasks.production.options import absolute
-from tasks.production.writer_lock import Lease, only_writer
+from tasks.production.writer_lock import LOCK, Lease, only_writer, only_writer_here
 from tasks.storage.files import sync_file, sync_folder, write_json
 
 CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers skip files whose names begin with _
@@ -33,8 +31,18 @@ class Target(ABC):
 
     def __init__(self, place: str, state: Path) -> None:
         self.location, self.state = absolute(place), state
-        if "://" not in place and state.is_relative_to(self.location):
+        self._files, self._base = find_filesystem(self.location)
+        self.folder = Path(self._base) if isinstance(self._files, pafs.LocalFileSystem) else None  # on this machine
+        if self.folder and state.is_relative_to(self.folder):
             raise ConfigError(f"{state}: expected a state folder outside the target, which others may read; give another --state")
+
+    def check(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Raises an error when this run could not publish these, before it works for hours; writes nothing to the target."""
+        del schema, partitions  # files of a plain lake can hold all that the source's hold
+        for path in filter(None, (self.folder, self.state)):
+            if not os.access(_existing(path), os.W_OK):
+                expected = "expected a folder that can be written to, found a read-only one"
+                raise StorageError(f"{path}: {expected}; remount it, or change its owner")
 
     @abstractmethod
     def current(self) -> Manifest | None:
@@ -52,21 +60,36 @@ class Target(ABC):
         """Whether readers find the files of a partition of the current version."""
         return self.has_files(manifest, partition)
 
-    def lock(self) -> AbstractContextManager[Lease]:
-        """Makes this the only writer; rejects a second one with a StorageError that names the owner."""
+    @contextlib.contextmanager
+    def lock(self, broken: str | None = None) -> Iterator[Lease]:
+        """Makes this the only writer; rejects a second one with a StorageError that names the owner.
+
+        Writers of one state folder, and of one target folder, never work at the same time. Others may; the first one publishes.
+        """
         current = self.current()
-        return only_writer(self.state, current.token if current else 0)
+        here = only_writer_here(self.folder) if self.folder else contextlib.nullcontext()
+        with only_writer(self.state, current.token if current else 0, broken) as held, here:
+            self._check_writable()
+            yield held
 
     @abstractmethod
-    def place(self, version: int, token: int) -> str:
+    def _check_writable(self) -> None:
+        """Raises an error when publishing would fail; called with the lock, so that it may try."""
+
+    @abstractmethod
+    def place(self, version: int, held: Lease) -> str:
         """The folder below the target for a new version's files."""
 
     @abstractmethod
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
         """Publishes a version, all or nothing: first the `staged` folders of its new partitions, last what readers follow.
 
-        `base` is the version that has the files of the other partitions.
+        `base` is the version that has the files of the other partitions. Raises a StorageError, and changes nothing that
+        readers see, when the live version is no longer `manifest.previous`.
         """
+
+    def _overtaken(self) -> StorageError:
+        return StorageError(f"{self.location}: another run has published meanwhile, so this one published nothing; run again")
 
     @abstractmethod
     def retire(self, keep: int) -> None:
@@ -81,7 +104,8 @@ class FolderTarget(Target):
     def __init__(self, place: str, state: Path) -> None:
         super().__init__(place, state)
         self.root = Path(self.location)
-        if self.root.exists() and any(self.root.iterdir()) and not (self.root / VERSIONS).is_dir():
+        others = {path.name for path in self.root.iterdir()} - {LOCK} if self.root.exists() else set()
+        if others and VERSIONS not in others:
             raise ConfigError(f"{place}: expected an empty folder or a protected lake, found other files; choose another target")
 
     def current(self) -> Manifest | None:
@@ -97,12 +121,34 @@ class FolderTarget(Target):
         folder = self.root / manifest.places[partition]
         return all((folder / file.path).is_file() for file in manifest.partitions[partition].files)
 
-    def place(self, version: int, token: int) -> str:
-        del token
+    def check(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        super().check(schema, partitions)
+        here, there = _existing(self.state).stat().st_dev, _existing(self.root).stat().st_dev
+        if here != there:
+            self._refuse_other_disk()
+
+    def _check_writable(self) -> None:
+        """Tries a rename: two mounts of one disk look like the same file system."""
+        probe = self.state / "rename.check"
+        probe.mkdir(exist_ok=True)
+        try:
+            probe.rename(self.root / ".rename.check").rmdir()
+        except OSError as error:
+            probe.rmdir()
+            if error.errno != errno.EXDEV:
+                raise
+            self._refuse_other_disk()
+
+    def _refuse_other_disk(self) -> NoReturn:
+        expected = "expected a state folder on the target's file system, since files are moved from one to the other"
+        raise ConfigError(f"{self.state}: {expected}, found another one; give --state a folder on that of {self.root}")
+
+    def place(self, version: int, held: Lease) -> str:
+        del held
         return f"{VERSIONS}/{version:06d}"
 
     def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
-        own, working = self.place(manifest.version, manifest.token), self.state / "version"
+        own, working = manifest.place, self.state / "version"
         shutil.rmtree(working, ignore_errors=True)
         working.mkdir()
         crash_point("version started")
@@ -117,6 +163,9 @@ class FolderTarget(Target):
         _settle(working)
         crash_point("version synced")
         held.check()
+        before = self.current()  # nobody changes it from here on: this run holds the target's lock
+        if (before.place if before else None) != manifest.previous:
+            raise self._overtaken()
         versions = self.root / VERSIONS
         versions.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.root / own, ignore_errors=True)  # left by a run that died before the pointer moved
@@ -142,107 +191,6 @@ class FolderTarget(Target):
                 shutil.rmtree(gone)
 
 
-class ObjectTarget(Target):
-    """Each version's files have a folder of their own; unchanged partitions stay where they are; the pointer object comes last.
-
-    Stores without conditional writes cannot keep two machines apart: the lock is in the state folder. A writer that finds a
-    larger token behind the pointer stops.
-    """
-
-    def __init__(self, place: str, state: Path) -> None:
-        super().__init__(place, state)
-        self._files, self._base = find_filesystem(self.location)
-
-    def current(self) -> Manifest | None:
-        pointer = self._read(f"{CURRENT}.json")
-        if pointer is None:
-            return None
-        path = str(pointer["manifest"])
-        return read_manifest(self._read(path), f"{self.location}/{path}")
-
-    def manifests(self) -> dict[int, Manifest]:
-        current, found = self.current(), self._latest(self._list(VERSIONS))
-        return {version: one for version, one in found.items() if current and version <= current.version}
-
-    def has_files(self, manifest: Manifest, partition: str) -> bool:
-        paths = [f"{self._base}/{manifest.places[partition]}/{file.path}" for file in manifest.partitions[partition].files]
-        return all(info.type == pafs.FileType.File for info in self._files.get_file_info(paths))
-
-    def place(self, version: int, token: int) -> str:
-        return f"{VERSIONS}/{version:06d}-{token:08x}"
-
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
-        own = self.place(manifest.version, manifest.token)
-        crash_point("version started")
-        for name, folder in staged.items():
-            for file in manifest.partitions[name].files:
-                self._upload(folder / file.path, f"{own}/{file.path}")
-            crash_point("version half linked")
-        self._save(manifest)
-        crash_point("version named")
-        held.check()
-        before = self.current()
-        if before is not None and before.token >= manifest.token:
-            raise StorageError(f"{self.location}: a later writer has published, so this run published nothing; run again")
-        self._make_live(manifest, staged, base)
-        crash_point("pointer moved")
-
-    def _save(self, manifest: Manifest) -> None:
-        self._write(f"{self.place(manifest.version, manifest.token)}/{MANIFEST}", to_json(manifest))
-
-    def _make_live(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> None:
-        del staged, base  # their files are where they stay
-        path = f"{self.place(manifest.version, manifest.token)}/{MANIFEST}"
-        self._write(f"{CURRENT}.json", {"version": manifest.version, "manifest": path})
-
-    def retire(self, keep: int) -> None:
-        """Also removes what runs left that died before the pointer moved."""
-        current = self.current()
-        if current is None:
-            return
-        files, used = self._list(VERSIONS), set()
-        for version, one in self._latest(files).items():
-            if current.version - keep < version <= current.version:
-                used.add(f"{self.place(version, one.token)}/{MANIFEST}")
-                used |= {f"{one.places[name]}/{file.path}" for name, made in one.partitions.items() for file in made.files}
-        for path in sorted(set(files) - used, key=lambda path: path.endswith(MANIFEST)):
-            self._files.delete_file(f"{self._base}/{path}")
-            crash_point("retired one")
-
-    def _latest(self, files: list[str]) -> dict[int, Manifest]:
-        """Version -> its manifest; of two with one number the later was published, with the larger token."""
-        paths = [path for path in sorted(files) if path.endswith(f"/{MANIFEST}")]
-        manifests = [read_manifest(raw, f"{self.location}/{path}") for path in paths if (raw := self._read(path))]
-        return {one.version: one for one in manifests}
-
-    def _list(self, folder: str) -> list[str]:
-        """Files below a folder, by their path below the target."""
-        found = self._files.get_file_info(pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True))
-        return [info.path.removeprefix(f"{self._base}/") for info in found if info.type == pafs.FileType.File]
-
-    def _read(self, path: str) -> dict[str, Any] | None:
-        try:
-            with self._files.open_input_stream(f"{self._base}/{path}") as stream:
-                return dict(json.loads(stream.read()))
-        except FileNotFoundError:
-            return None
-        except (pa.ArrowException, ValueError):
-            raise DataError(f"{self.location}/{path}: expected JSON, found a damaged file; restore it") from None
-
-    def _write(self, path: str, value: dict[str, Any]) -> None:
-        with self._files.open_output_stream(self._created(path)) as stream:
-            stream.write(json.dumps(value, indent=2, ensure_ascii=False).encode())
-
-    def _upload(self, local: Path, path: str) -> None:
-        pafs.copy_files(str(local), self._created(path), pafs.LocalFileSystem(), self._files)
-
-    def _created(self, path: str) -> str:
-        """The whole path; object stores have no folders, file systems behind the same interface do."""
-        with contextlib.suppress(OSError):
-            self._files.create_dir(f"{self._base}/{path}".rsplit("/", 1)[0], recursive=True)
-        return f"{self._base}/{path}"
-
-
 def _link(origin: Path, path: Path) -> None:
     """The same file under a second name; a copy where the file system has no hard links."""
     try:
@@ -262,3 +210,8 @@ def _settle(folder: Path) -> None:
         sync_folder(path)
         os.utime(path, (0, 0))
     os.utime(folder / MANIFEST, (0, 0))
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    return path if path.exists() else _existing(path.parent)

@@ -8,17 +8,19 @@ import contextlib
 import fcntl
 import os
 import platform
+import secrets
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pass_core.errors import DataError, StorageError
+from tasks.production.binding import note_decision
 from tasks.storage.files import read_json, write_json
 
-LEASE_SECONDS = 120.0
+LEASE_SECONDS, LOCK = 120.0, ".lock"
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class Lease:
     path: Path
     token: int
     owner: str
+    nonce: str = field(default_factory=lambda: secrets.token_hex(4))  # no other run, of any state folder, has it
 
     def check(self) -> None:
         """Raises a StorageError when another writer has taken over."""
@@ -48,8 +51,23 @@ class Lease:
 
 
 @contextlib.contextmanager
-def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
-    """Makes this process the only writer of the target whose state is in `folder`; its token is above `least_token`."""
+def only_writer_here(folder: Path) -> Iterator[None]:
+    """Makes this process the only one that writes to a target in a folder, whatever state folder it uses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{folder}: another run, with another --state, is writing to this target; wait for it") from None
+        yield
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path, least_token: int, broken: str | None = None) -> Iterator[Lease]:
+    """Makes this process the only writer of the target whose state is in `folder`; its token is above `least_token`.
+
+    `broken` is the reason for ending another machine's lease before its time, which the folder keeps.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "writer.json"
     with (folder / "lock").open("a") as lock:
@@ -61,7 +79,11 @@ def only_writer(folder: Path, least_token: int) -> Iterator[Lease]:
         before, host = _record(path), platform.node()
         owner, left = str(before.get("owner", "")), float(before.get("until", 0)) - time.time()
         if owner and not owner.startswith(f"{host}:") and left > 0:
-            raise StorageError(f"{folder}: the lease of a run on another machine ({owner}) expires in {left:.0f} s; wait")
+            if broken is None:
+                found = f"the lease of a run on another machine ({owner}) expires in {left:.0f} s"
+                advice = "if that run has ended and its clock is wrong, give --break-lock 'reason'"
+                raise StorageError(f"{folder}: {found}; wait, or, {advice}")
+            note_decision(folder, "break-lock", broken, owner=owner)
         token = max(int(before.get("token", 0)), least_token) + 1
         lease, stopped = Lease(path, token, f"{host}:{os.getpid()}"), threading.Event()
         lease.renew()

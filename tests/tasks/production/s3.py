@@ -7,7 +7,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import pyarrow.fs as pafs
 
@@ -34,7 +37,7 @@ def s3_server() -> Iterator[dict[str, str]]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, str(Path(__file__)), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + SECONDS
@@ -68,3 +71,21 @@ def objects(prefix: str) -> dict[str, bytes]:
             with filesystem.open_input_stream(info.path) as stream:
                 contents[info.path.removeprefix(f"{BUCKET}/{prefix}/")] = stream.read()
     return contents
+
+
+def _serve(port: int) -> None:
+    """moto, one request after the other: it compares tags and writes in two steps, where a real store makes one."""
+    from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import run_simple
+
+    application, one = DomainDispatcherApplication(create_backend_app), Lock()
+
+    def in_turn(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        with one:
+            return list(application(environ, start))
+
+    run_simple("127.0.0.1", port, in_turn, threaded=True, request_handler=MotoRequestHandler)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

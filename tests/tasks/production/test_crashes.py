@@ -1,6 +1,7 @@
 """kill -9 at every step of a run, concurrent writers, a full disk, Ctrl-C: nothing lost, doubled or half-published."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -188,6 +189,16 @@ def test_a_lease_of_another_machine_is_respected_until_it_ends(champion: Path, v
     _, manifest = protect(champion, first, tmp_path / "out")
     assert manifest is not None
     assert manifest.token == 8
+    record.write_text(f'{{"owner": "elsewhere:1", "token": 9, "until": {time.time() + 10**6}}}')  # its clock was wrong
+    with pytest.raises(StorageError, match=r"expires in 9\d{5} s; .*give --break-lock 'reason'"):
+        protect(champion, versions[1], tmp_path / "out")
+    _, manifest = protect(champion, versions[1], tmp_path / "out", break_lock="that machine was switched off")
+    assert manifest is not None
+    assert manifest.token == 10
+    decision = json.loads((state / "decisions.jsonl").read_text())
+    assert (decision["decision"], decision["reason"], decision["owner"]) == (
+        "break-lock", "that machine was switched off", "elsewhere:1",
+    )  # fmt: skip
 
 
 def test_ctrl_c_keeps_what_is_staged_and_the_next_run_resumes(champion: Path, versions: Any, tmp_path: Path) -> None:

@@ -7,19 +7,19 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pass_core.errors import ConfigError
+from pass_core.errors import ConfigError, DataError
 from tasks.expectations.suites import load_library
 from tasks.production import crash_points
 from tasks.production.history import open_target
-from tasks.production.options import state_of
 from tasks.production.run import plan_of
-from tests.tasks.production.lakes import make_options, make_table, released, write_lake
+from tests.tasks.production.lakes import SECTION, make_options, make_table, released, write_lake
 from tests.tasks.production.lakes import protect as protect_parquet
 
 # Delta's threads do not outlive a fork: processes come from a server that has loaded everything and started none.
@@ -112,7 +112,7 @@ def test_a_new_version_replaces_partitions_in_one_commit_and_old_files_go(champi
     assert content(target) == first
     with pytest.raises(Exception, match=r"No such file|not found|NotFound"):
         content(target, min(commits))
-    assert len(list((state_of(str(target)) / "manifests").iterdir())) == 2
+    assert len(list((target / "_manifests").iterdir())) == 2
 
 
 def _die_at(step: str, champion: Path, lake: Path, target: Path) -> None:
@@ -135,6 +135,75 @@ def test_killed_at_any_step_the_next_run_gives_the_same_table(champion: Path, la
     assert content(target) == after
     referenced = {Path(uri.removeprefix("file://")).name for uri in DeltaTable(target).file_uris()}
     assert len(referenced) == 4
+
+
+def test_a_partition_value_is_one_partition_however_its_folder_is_written(champion: Path, tmp_path: Path) -> None:
+    """Spark leaves blanks, Arrow quotes them; the value is also in the log, where a newline must not end a line."""
+    table = make_table(days=2, start=2000)
+    column = table.column_names.index("day")
+    lake, target, value = tmp_path / "lake", tmp_path / "delta", "New York\nand more"
+    for slot, folder in ((0, "New York\nand more"), (1, "New%20York%0Aand%20more")):
+        part = table.slice(200 * slot, 200).remove_column(column)
+        (lake / f"day={folder}").mkdir(parents=True)
+        pq.write_table(part, lake / f"day={folder}" / f"part-{slot}.parquet")
+    protect(champion, lake, target)
+    assert {day: len(rows) for day, rows in content(target).items()} == {value: 400}
+    assert pl.read_delta(str(target))["day"].to_list() == [value] * 400
+    (lake / "day=New%20York%0Aand%20more" / "part-1.parquet").touch()
+    protect(champion, lake, target)
+    assert {day: len(rows) for day, rows in content(target).items()} == {value: 400}
+
+
+def test_new_columns_change_the_tables_schema(champion: Path, lakes: Any, tmp_path: Path) -> None:
+    """In the commit that replaces the rows; a run that would leave rows with the old columns publishes nothing."""
+    target = tmp_path / "delta"
+    protect(champion, lakes[0], target)
+    before = content(target)
+    fewer: dict[str, Any] = {"params": {"release": {"calls": []}}}
+    with pytest.raises(DataError, match=r"expected all partitions with the new columns, found 2 partition\(s\)"):
+        protect(champion, lakes[0], target, last="2026-11-11", **fewer)
+    assert content(target) == before
+    protect(champion, lakes[0], target, **fewer)
+    table = DeltaTable(target)
+    assert [field.name for field in table.schema().fields] == ["vector", "day"]
+    assert table.to_pyarrow_table().num_rows == 600
+    assert table.metadata().configuration["delta.dataSkippingNumIndexedCols"] == "0"
+    protect(champion, lakes[0], target)
+    assert content(target) == before
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (range(600), pa.timestamp("us", "Europe/Berlin")),
+        (range(600), pa.time64("us")),
+        (range(600), pa.duration("us")),
+        (np.arange(600, dtype=np.float16), pa.float16()),
+        (range(600), pa.timestamp("ns")),
+        (range(600), pa.uint32()),
+    ],
+    ids=str,
+)
+def test_what_delta_cannot_hold_is_refused_before_the_work(
+    champion: Path, tmp_path: Path, values: Any, kind: pa.DataType
+) -> None:
+    table = make_table(start=2000).append_column("extra", pa.array(values, kind))
+    section = {"dataset": {"calls": SECTION | {"pass_through": ["day", "extra"]}}}
+    lake = write_lake(table, tmp_path / "lake")
+    with pytest.raises(ConfigError, match=r"expected column types that Delta has .* found others in extra"):
+        plan_of(make_options(champion, lake, tmp_path / "delta", target_format="delta", params=section))
+    assert plan_of(make_options(champion, lake, tmp_path / "parquet", params=section)).work
+
+
+def test_partition_values_that_delta_cannot_hold_are_refused(champion: Path, lakes: Any, tmp_path: Path) -> None:
+    protect(champion, lakes[0], tmp_path / "delta")
+    lake = write_lake(make_table(days=1, start=2000), tmp_path / "lake")
+    (lake / "day=2026-11-11").rename(lake / "day=")
+    with pytest.raises(ConfigError, match="found 1 empty text"):
+        protect(champion, lake, tmp_path / "delta")
+    section = {"dataset": {"calls": SECTION | {"pass_through": []}}}
+    with pytest.raises(ConfigError, match=r"expected the table's partition columns \(day\), found none"):
+        protect(champion, lakes[0], tmp_path / "delta", params=section)
 
 
 def test_values_that_need_quoting_and_tables_of_others(champion: Path, tmp_path: Path) -> None:

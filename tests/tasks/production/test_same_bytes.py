@@ -12,11 +12,22 @@ import pytest
 from deltalake import write_deltalake
 from scipy import stats
 
+from pass_core.errors import ConfigError
 from tasks.production.interfaces import Job
-from tasks.production.run import Hooks
+from tasks.production.run import Hooks, plan_of
 from tasks.production.staging import Staging
 from tasks.production.worker import Worker
-from tests.tasks.production.lakes import DRAW_KEY, SECTION, PassGate, make_table, protect, published, released, write_lake
+from tests.tasks.production.lakes import (
+    DRAW_KEY,
+    SECTION,
+    PassGate,
+    make_options,
+    make_table,
+    protect,
+    published,
+    released,
+    write_lake,
+)
 
 
 def _staged_samples(job: Job) -> list[dict[str, np.ndarray]]:
@@ -117,10 +128,9 @@ def test_formats_and_stores_release_the_same_donors(champion: Path, tmp_path: Pa
             assert numbers == [row.as_py() for row in expected[name].column("vector")]
 
 
-@pytest.mark.parametrize("store", ["memory://kept", "file"])
-def test_object_store_target(champion: Path, lake: Path, tmp_path: Path, store: str) -> None:
+def test_object_store_target(champion: Path, lake: Path, tmp_path: Path) -> None:
     """Versions under names of their own, unchanged partitions where they were, the pointer last, old files gone."""
-    place = f"file://{tmp_path}/bucket" if store == "file" else store
+    place = f"file://{tmp_path}/bucket"
     protect(champion, lake, tmp_path / "plain")
     _, first = protect(champion, lake, place, state=tmp_path / "state")
     assert first is not None
@@ -135,8 +145,11 @@ def test_object_store_target(champion: Path, lake: Path, tmp_path: Path, store: 
     for name, receipt in first.partitions.items():
         for file in receipt.files:
             assert filesystem.cat(f"{base}/{second.places[name]}/{file.path}") == expected[file.path]
-    if store != "file":
-        filesystem.rm(base, recursive=True)
+
+
+def test_stores_without_conditional_writes_are_refused(champion: Path, lake: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs conditional writes, found memory"):
+        plan_of(make_options(champion, lake, "memory://kept", state=tmp_path / "state"))
 
 
 class _Vectors:
