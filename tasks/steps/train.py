@@ -124,6 +124,8 @@ def train(fitting: Fitting) -> StepResult:
     _log_ceiling(allowed, io)
     persons = [features.persons[row] for row in rows]
     notes = not_hidden(features.subset(rows).labels, fitting.attributes(), fitting.known(), persons)
+    if beside := TableInfo.load(io.inputs["features"]).pass_through:
+        notes += (f"training does not hide from people who read the columns beside the payload: {', '.join(beside)}",)
     _warn(notes, io)
     epochs: list[Epoch] = []
 

@@ -287,6 +287,8 @@ def test_training_names_what_it_cannot_hide(tiny_config: Config, copied: Layout,
         ("synthetic_motion",), ("transport_substitution",)
     )
     key, named = RunKey("synthetic_motion", "transport_substitution"), []
+    lenient = dataclasses.replace(config.method["transport_substitution"], residual=0.01)
+    config = dataclasses.replace(config, method={"transport_substitution": lenient})
     for knows, released in (((), ()), ((), ("activity",)), (("id",), ())):
         changed = dataclasses.replace(config, attacker=Recipient(knows=knows), release={"synthetic_motion": released})
         report = run_step(STEPS["train"], key, changed, copied, "test")
@@ -297,6 +299,11 @@ def test_training_names_what_it_cannot_hide(tiny_config: Config, copied: Layout,
     assert named == [(), (of_activity,), (of_id,)]
     assert "from people who know activity: it is useful and shares 0.001 nats with the private ones" in of_activity
     assert "from people who know id: each of its classes has one private class only" in of_id
+    strict = {"transport_substitution": dataclasses.replace(lenient, residual=1e-6)}
+    strict_config = dataclasses.replace(config, method=strict, attacker=Recipient(knows=()), release={})
+    (left,) = run_step(STEPS["train"], key, strict_config, copied, "test").notes
+    assert "anybody still learns 0." in left
+    assert "of gender from training records, above the limit of 1e-06: raise rounds or epsilon" in left
 
 
 def test_model_of_another_pool_is_refused(tiny_config: Config, copied: Layout) -> None:
