@@ -38,7 +38,9 @@ def run_schedule(options: ProtectOptions, schedule: ScheduleConfig, port: int, s
     both = deployments(options, schedule)
     with prefect_server(port) as address:
         show(f"Runs, logs and schedules of {' and '.join(str(one.name) for one in both)}: {address.removesuffix('/api')}")
-        serve(*both, print_starting_message=False)
+        # No limit: runs that an outage left waiting all start at once, and CANCEL_NEW leaves one. With a limit the others
+        # would wait for that one, and then run in turn.
+        serve(*both, print_starting_message=False, limit=None)
 
 
 def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, parameters: dict[str, Any]) -> RunnerDeployment:

@@ -17,6 +17,7 @@ from flows.cli.doctor import doctor
 from flows.cli.init import init
 from flows.cli.lake import lake_app
 from flows.cli.run import run, step, ui
+from flows.cli.site import console_app
 from flows.cli.tune import tune
 from pass_core.errors import EXIT_INTERRUPTED, PassError
 
@@ -35,6 +36,7 @@ ORDER = (
     "compare",
     "report",
     "lake",
+    "console",
     "config",
     "datasets",
     "extractors",
@@ -66,7 +68,13 @@ app = typer.Typer(
 )
 for command in (init, run, tune, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
     app.command()(command)
-for name, group in {"audit": audit_app, "config": config_app, "datasets": datasets_app, "lake": lake_app}.items():
+for name, group in {
+    "audit": audit_app,
+    "config": config_app,
+    "console": console_app,
+    "datasets": datasets_app,
+    "lake": lake_app,
+}.items():
     app.add_typer(group, name=name)
 
 

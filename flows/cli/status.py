@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,19 +36,15 @@ def status(
 ) -> None:
     """Check protected lakes; the exit code names the worst trouble."""
     from flows.next_run import next_run
+    from tasks.production.notify import ADDRESS
     from tasks.production.options import absolute
     from tasks.production.status import check_target
     from tasks.production.troubles import exit_code
 
-    config = _config(params)
-    schedule = config.schedule if config else None
-    places = targets or ([schedule.target] if schedule and schedule.target else [])
-    if not places:
-        raise ConfigError("status: expected a TARGET, or schedule.target in params.yaml, found none; name a protected lake")
-    if state and len(state) != len(places):
-        raise ConfigError(f"--state: expected one for each of {len(places)} target(s), found {len(state)}; give all or none")
-    longest, now = _longest(stale_after, config), datetime.datetime.now(datetime.UTC)
-    folders: list[str | None] = [*state] if state else [None] * len(places)
+    if notify and ADDRESS not in os.environ:
+        raise ConfigError(f"--notify: expected the address of a webhook in {ADDRESS}, found none; set it, or leave --notify out")
+    places, folders, longest, config = read_targets(targets, state, stale_after, params)
+    now = datetime.datetime.now(datetime.UTC)
     found = []
     for place, folder in zip(places, folders, strict=True):
         one = check_target(place, folder, longest, now)
@@ -60,6 +57,21 @@ def status(
     else:
         typer.echo("\n\n".join(map(status_text, found)))
     raise typer.Exit(code)
+
+
+def read_targets(
+    targets: list[str] | None, state: list[str] | None, stale_after: str | None, params: Path
+) -> "tuple[list[str], list[str | None], datetime.timedelta, Config | None]":
+    """The targets, their private folders, the longest age allowed, and the parameters where there are any."""
+    config = _config(params)
+    schedule = config.schedule if config else None
+    places = targets or ([schedule.target] if schedule and schedule.target else [])
+    if not places:
+        raise ConfigError("expected a TARGET, or schedule.target in params.yaml, found none; name a protected lake")
+    if state and len(state) != len(places):
+        raise ConfigError(f"--state: expected one for each of {len(places)} target(s), found {len(state)}; give all or none")
+    folders: list[str | None] = [*state] if state else [None] * len(places)
+    return places, folders, _longest(stale_after, config), config
 
 
 def _config(params: Path) -> "Config | None":

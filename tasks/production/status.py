@@ -68,7 +68,8 @@ def _found(
         )
     runs = read_runs(state)
     alive = [run for run in runs if run.ended is None and run.is_running(state)]
-    last = next((run for run in reversed(runs) if run not in alive), None)
+    # The last to end, not to start: a run that was rejected while another one was writing says nothing about that one.
+    last = max((run for run in runs if run not in alive), key=lambda run: run.ended or run.started, default=None)
     known |= {"writer": read_lease(state) or (alive[0].writer if alive else None), "last_run": last}
     known["staged"] = len(list(state.glob(f"staging/*/{RECEIPT}")))
     if manifest is None:
@@ -153,6 +154,8 @@ def _late(
 def hours(span: datetime.timedelta) -> str:
     """A span as people read it."""
     total = span.total_seconds() / 3600
+    if total < 2:
+        return f"{60 * total:.0f} min"
     return f"{total:.0f} h" if total < 72 else f"{total / 24:.0f} days"
 
 

@@ -4,6 +4,7 @@ The only file that imports mlflow. Nothing that holds records (data, pool, linka
 """
 
 import contextlib
+import datetime
 import logging
 import os
 import warnings
@@ -114,6 +115,45 @@ def track_pipeline(name: str, config: TrackingConfig, base: Path) -> Iterator[st
 def tracking_uri(config: TrackingConfig, base: Path) -> str:
     """The store in use: the environment's, else SQLite in the configured folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(base / config.store).resolve() / 'mlflow.db'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVersion:
+    """A version of a registered model."""
+
+    dataset: str
+    method: str
+    version: int
+    aliases: tuple[str, ...]
+    digest: str
+    created: str  # UTC
+
+
+def registered_models(config: TrackingConfig, base: Path) -> list[ModelVersion]:
+    """All registered models, the newest versions first; none where there is no store, which is not made."""
+    if not config.enabled or ("MLFLOW_TRACKING_URI" not in os.environ and not (base / config.store / "mlflow.db").exists()):
+        return []
+    from mlflow.tracking import MlflowClient
+
+    _connect(config, base)
+    found = []
+    with _tracking_errors(config):
+        client = MlflowClient()
+        for model in client.search_registered_models():
+            dataset, _, method = model.name.removeprefix("pass-").partition("-")
+            for one in client.search_model_versions(f"name='{model.name}'"):
+                time = datetime.datetime.fromtimestamp(one.creation_timestamp / 1000, datetime.UTC)
+                found.append(
+                    ModelVersion(
+                        dataset=dataset,
+                        method=method,
+                        version=int(one.version),
+                        aliases=tuple(sorted(alias for alias, v in model.aliases.items() if int(v) == int(one.version))),
+                        digest=one.tags.get("model_digest", ""),
+                        created=time.isoformat(timespec="seconds"),
+                    )
+                )
+    return sorted(found, key=lambda one: (one.dataset, one.method, -one.version))
 
 
 def _connect(config: TrackingConfig, base: Path) -> str:

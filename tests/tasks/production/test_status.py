@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from flows.cli.main import app
 from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, StorageError
 from tasks.production.crash_points import CRASH_AT
 from tasks.production.history import open_target, roll_back
+from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute
 from tasks.production.troubles import EXIT_CODES
 from tests.conftest import PROJECT
-from tests.tasks.production.lakes import FailGate, make_options, make_table, protect, with_key, write_lake, write_params
+from tests.tasks.production.lakes import FailGate, PassGate, make_options, make_table, protect, with_key, write_lake, write_params
 
 
 def _check(*places: Path | str, more: tuple[str, ...] = ()) -> tuple[int, list[dict[str, Any]]]:
@@ -265,7 +267,7 @@ def test_of_several_targets_the_worst_trouble_decides(target: Path, tmp_path: Pa
 
 def test_a_rejected_check_is_no_trouble_of_a_lake(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flows.cli", "lake", "status"]
-    for wrong in (["--params", "none.yaml", "x"], ["s3://lakes/out"], ["x", "--stale-after", "soon"]):
+    for wrong in (["--params", "none.yaml", "x"], ["s3://lakes/out"], ["x", "--stale-after", "soon"], ["x", "--notify"]):
         done = subprocess.run([*command, *wrong], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2, done.stdout
         assert done.stderr.startswith("error: ")
@@ -277,6 +279,27 @@ def test_every_kind_has_a_code_of_its_own_and_a_test() -> None:
     assert not set(codes) & {0, 1, 2, 3, 75, 130}
     text = Path(__file__).read_text()
     assert all(f'({code}, ["{kind}"])' in text for kind, code in EXIT_CODES.items())
+
+
+class _Interrupting(PassGate):
+    """While it judges, somebody else starts a second run, which is rejected."""
+
+    def __init__(self, second: Callable[[], object]) -> None:
+        super().__init__()
+        self._second = second
+
+    def judge(self, sample: Sample, job: Job) -> GateResult:
+        with pytest.raises(StorageError, match="is writing"):
+            self._second()
+        time.sleep(1.1)  # times are noted in seconds
+        return super().judge(sample, job)
+
+
+def test_a_run_that_was_rejected_because_of_another_is_forgotten_once_that_one_succeeds(champion: Path, target: Path) -> None:
+    write_lake(make_table(days=3, start=2000), _lake(target))
+    gate = _Interrupting(lambda: protect(champion, _lake(target), target))
+    protect(champion, _lake(target), target, hooks=Hooks(gate=gate))
+    assert _kinds(target) == (0, [])
 
 
 def test_another_writer_is_reported(champion: Path, target: Path) -> None:

@@ -1,0 +1,1 @@
+"""The console: a static site about published lakes."""
