@@ -52,7 +52,9 @@ def answers(target: TargetFacts) -> list[tuple[str, str, str]]:
     """Fresh? Correct? On time? Each with an outcome of the reports' badges and a sentence."""
     status, kinds = target.status, {trouble.kind: trouble.reason for trouble in target.status.troubles}
     unreadable = next((kinds[kind] for kind in ("damaged", "unreachable", "never") if kind in kinds), None)
-    timely = next((kinds[kind] for kind in ("failed", "draws", "audit", "drift", "late", "stale") if kind in kinds), None)
+    timely = next(
+        (kinds[kind] for kind in ("failed", "draws", "audit", "drift", "quarantined", "late", "stale") if kind in kinds), None
+    )
     if unreadable or status.live is None:
         said = _sentence(unreadable or "nothing is published")
         return [
@@ -74,7 +76,7 @@ def answers(target: TargetFacts) -> list[tuple[str, str, str]]:
 def _on_time(kinds: Collection[str]) -> str:
     if {"late", "never", "failed", "audit", "drift", "draws"} & set(kinds):
         return "fail"
-    return "undecided" if {"stale", "damaged", "unreachable"} & set(kinds) else "pass"
+    return "undecided" if {"stale", "quarantined", "damaged", "unreachable"} & set(kinds) else "pass"
 
 
 def _sentence(reason: str | None) -> str:
