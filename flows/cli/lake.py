@@ -42,6 +42,7 @@ First = Annotated[str | None, typer.Option("--from", help="First partition value
 Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", metavar="VALUE")]
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
+Rehash = Annotated[bool, typer.Option("--rehash", help="Read all source files to find changes.")]
 Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
 BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
 # Fields of ProtectOptions that several commands take.
@@ -55,7 +56,9 @@ RUNNING: Options = {
 }  # fmt: skip
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
 PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}
-DECISIONS: Options = {"new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "redraw": (Redraw, None)}
+DECISIONS: Options = {
+    "new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "rehash": (Rehash, False), "redraw": (Redraw, None),
+}  # fmt: skip
 LOCKING: Options = {"break_lock": (BreakLock, None)}
 
 
@@ -83,7 +86,7 @@ def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, 
 
 
 @lake_app.command()
-@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "redraw")}, LOCKING, PRINTED)
+@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "rehash", "redraw")}, LOCKING, PRINTED)
 def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect a range of partitions, with a plan on paper."""
     _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)

@@ -93,6 +93,16 @@ class OpenLake:
                 raise DataError(f"{where}: is damaged or gone: not readable as {kind}; restore it") from None
             raise StorageError(f"{where}: cannot be read now ({error.strerror}); run again") from None
 
+    def read_file(self, path: str, at_most: int) -> bytes:
+        """The first bytes of a file below the source, which a column of paths names."""
+        try:
+            with self.filesystem.open_input_stream(f"{self.folder}/{path}", compression=None) as stream:
+                return bytes(stream.read(at_most))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
+            raise DataError("has a path to no readable file") from None
+        except OSError as error:
+            raise StorageError(f"{self.source}: a payload cannot be read now ({error.strerror}); run again") from None
+
     def _groups(self, fragment: ds.Fragment, place: str) -> list[ds.Fragment]:
         largest = max((group.total_byte_size for group in fragment.row_groups), default=0)
         if largest > MAX_GROUP_BYTES:

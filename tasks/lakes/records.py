@@ -1,7 +1,7 @@
 """Reads a lake's records: payloads (vectors, encoded files, paths to them, or columns of numbers), and the other columns."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pass_core.data import FloatArray
-from pass_core.errors import DataError, SchemaMismatch, StorageError
+from pass_core.errors import DataError, SchemaMismatch
 from tasks.lakes.open import Batch, OpenLake, plain, text_column, value_type
 from tasks.payloads.encoded import check_encoded
 from tasks.payloads.payload import MAX_FILE_BYTES, Payload, Payloads
@@ -41,6 +41,7 @@ class RecordReader:
     payload: Payload
     texts: tuple[str, ...]
     passed: tuple[str, ...] = ()
+    read_file: Callable[[str, int], bytes] | None = None  # reads what a column of paths names; default: the lake does
 
     def batches(self, fragments: Iterable[ds.Fragment], quarantine: Quarantine) -> Iterator[LakeRecords]:
         """The records of these files, one file after the other."""
@@ -96,13 +97,7 @@ class RecordReader:
             path = PurePosixPath(value)
             if path.is_absolute() or ".." in path.parts:
                 raise DataError("has a path outside the source")
-            try:
-                with self.lake.filesystem.open_input_stream(f"{self.lake.folder}/{path}", compression=None) as stream:
-                    value = bytes(stream.read(MAX_FILE_BYTES + 1))
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, pa.ArrowException):
-                raise DataError("has a path to no readable file") from None
-            except OSError as error:
-                raise StorageError(f"{self.lake.source}: a payload cannot be read now ({error.strerror}); run again") from None
+            value = (self.read_file or self.lake.read_file)(str(path), MAX_FILE_BYTES + 1)
         if len(value) > MAX_FILE_BYTES:
             raise DataError(f"is larger than {MAX_FILE_BYTES // 2**20} MB")
         return bytes(value)

@@ -21,7 +21,7 @@ class SourcePartition:
     """All files of the source with the same published partition values; protected and published as a whole."""
 
     name: str  # `day=2026-11-01`; `.` where no partition column is published
-    digest: str  # of the files' names, sizes and times: changes whenever the input may have changed
+    digest: str  # of the names and states of the table's files: changes whenever one of them may have been written
     files: tuple[str, ...]
     reason: str = ""  # why it needs work
     redraws: int = 1  # draws of its records after this run, according to the manifest

@@ -53,7 +53,7 @@ class Receipt:
     """What was done to one partition."""
 
     partition: str
-    input_digest: str
+    input_digest: str  # of the names and bytes of the files that were read, under the draw key
     pins: Pins
     numerics: str  # digest of the arithmetic it was made with
     rows_in: int

@@ -33,6 +33,7 @@ class ProtectOptions(BaseModel):
     backfill: bool = Field(default=False, description="Write the plan first, with the status of each partition.")
     new_columns: bool = Field(default=False, description="Accept new source columns (never published).")
     drop_missing: bool = Field(default=False, description="Remove partitions that were deleted from the source.")
+    rehash: bool = Field(default=False, description="Read all source files again, also those whose size, times and inode agree.")
     redraw: str | None = Field(default=None, description="Reason for exceeding protect.draws_at_most.")
     break_lock: str | None = Field(default=None, description="Reason for ending another machine's lease before its time.")
     target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")

@@ -32,11 +32,13 @@ def make_plan(
     holds: Callable[[Manifest, str], bool],
     still_good: Callable[[Receipt], bool],
     *,
-    damaged: Collection[str] = (),
+    changed: Collection[str],
+    damaged: Collection[str],
 ) -> Plan:
     """Compares the source with what is published; `still_good` partitions stay although the pins have changed.
 
-    `damaged` are partitions whose published files have other bytes than were published.
+    `changed` are partitions whose source files have other bytes than were read, `damaged` those whose published files have
+    other bytes than were published.
     """
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
@@ -47,7 +49,7 @@ def make_plan(
             reason = "new"
         elif changes and not still_good(receipt):
             reason = f"{' and '.join(changes)} changed"
-        elif receipt.input_digest != partition.digest:
+        elif name in changed:
             reason = "input changed"
         elif not holds(manifest, name):
             reason = "output missing"
@@ -68,13 +70,11 @@ def audited_rows(rows: Mapping[str, int], wanted: int) -> dict[str, int]:
 
 
 def write_plan(path: Path, plan: Plan, manifest: Manifest | None, failures: Sequence[Failure]) -> None:
-    """Writes a backfill's plan with the status of each partition: planned, done or failed."""
+    """Writes a backfill's plan with the status of each partition: planned, done or failed; `manifest` is what it published."""
     messages, entries = {failure.partition: failure.message for failure in failures}, {}
     for planned in plan.work:
         name = planned.name
-        receipt = manifest.partitions.get(name) if manifest else None
-        done = receipt is not None and receipt.input_digest == planned.digest
-        status = "failed" if name in messages else "done" if done else "planned"
+        status = "failed" if name in messages else "done" if manifest and name in manifest.partitions else "planned"
         entries[name] = {"reason": planned.reason, "status": status, "message": messages.get(name, "")}
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_json(path, entries)

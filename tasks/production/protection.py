@@ -21,6 +21,7 @@ from tasks.production.binding import bind, check_binding, note_version
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
 from tasks.production.history import open_target
+from tasks.production.inputs import Inputs
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
 from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
@@ -82,6 +83,7 @@ class Protection:
         self.job = self._make_job(model, pool, columns, draw_key)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published = PublishedFiles(self.target)
+        self._inputs = Inputs(self.state / "inputs", self._source.files, rehash=options.rehash)
         self._rows: dict[str, int] = {}
         self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
@@ -124,7 +126,9 @@ class Protection:
         chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
         self.target.check(self._source.released_schema(self.job.release, self.job.plain_lists), list(chosen))
         damaged = self._published.damaged(self._manifest) if self._manifest else ()
-        plan = make_plan(chosen, self._manifest, self.job.pins, self.target.holds, self._still_good, damaged=damaged)
+        changed = self._inputs.changed({n: self._source.states_of(one) for n, one in chosen.items()}, self._manifest)
+        made = chosen, self._manifest, self.job.pins, self.target.holds, self._still_good
+        plan = make_plan(*made, changed=changed, damaged=damaged)
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
 
     @contextlib.contextmanager
@@ -163,6 +167,7 @@ class Protection:
         if not self.options.is_range and self._staging.folder.exists():
             with contextlib.suppress(StorageError), self.target.lock():
                 self._finish()
+        self._inputs.settle()
         return True
 
     def work(self, plan: Plan) -> list[SourcePartition]:
@@ -174,7 +179,7 @@ class Protection:
                 self.failures.append(Failure(partition.name, str(error), transient=False))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
         self._staging.forget_damaged()  # of an earlier run
-        staged, todo = self._staged(plan), []
+        staged, todo = {n: one for n, one in self._staged(plan).items() if self._inputs.current(one.inputs()[1])}, []
         for partition in (one for one in plan.work if one.name in self._rows):
             done = staged.get(partition.name)
             if done and done.receipt.sampled >= shares[partition.name]:
@@ -226,6 +231,7 @@ class Protection:
         receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
         for name, receipt in receipts.items():
             self._receipts.save(receipt, staged[name].load("donors"))
+            self._inputs.save(name, *staged[name].inputs())
         if staged:
             self._ledger.record(draw, self._version + 1, list(hashes.values()), self.options.redraw)
         crash_point("ledger written")
@@ -240,11 +246,12 @@ class Protection:
         self.target.retire(self.config.protect.keep_versions)
         if live := self.target.current():
             self._published.settle(live)
+        self._inputs.settle()
         self._staging.clear()
 
     def _staged(self, plan: Plan) -> dict[str, Staged]:
         wanted = {p.name: p.digest for p in plan.work}
-        return {n: one for n, one in self._staging.finished().items() if wanted.get(n) == one.receipt.input_digest}
+        return {n: one for n, one in self._staging.finished().items() if wanted.get(n) == one.source}
 
     def _still_good(self, receipt: Receipt) -> bool:
         """Whether a partition may stay as it is: it was made before donors were withdrawn, and shows none of them."""

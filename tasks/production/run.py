@@ -104,6 +104,7 @@ def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
 
 def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:
     options, paper = run.options, run.state / "backfill.json"
+    manifest: Manifest | None = None
     if options.backfill:
         write_plan(paper, plan, None, ())
     try:
@@ -113,11 +114,11 @@ def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:
             for start in range(0, len(work), size):
                 stop = min(start + size, len(work))
                 _stage(run, work[start:stop], f"partitions {start + 1} to {stop} of {len(work)}", hooks)
-            manifest: Manifest = hooks.call("publish", f"publish {options.dataset}", lambda: run.publish(plan, held))
+            manifest = hooks.call("publish", f"publish {options.dataset}", lambda: run.publish(plan, held))
     finally:
         run.executor.close()
         if options.backfill:
-            write_plan(paper, plan, run.target.current(), run.failures)
+            write_plan(paper, plan, manifest, run.failures)
     return manifest
 
 

@@ -2,20 +2,22 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pass_core.channel.draws import keyed_words
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
 from tasks.lakes.open import open_lake, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
+from tasks.production.file_states import State
 from tasks.production.interfaces import PinnedColumns, SourcePartition
 from tasks.production.manifest import NO_VALUE
+from tasks.production.source_files import NONE, Notes, SourceFiles, file_number
 from tasks.sections.lake import LakeConfig
 from tasks.storage.files import json_digest
 
@@ -45,7 +47,12 @@ class LakeSource:
         self.partition_columns = tuple(name for name in config.pass_through if name in in_folders)
         self.passed_columns = tuple(name for name in config.pass_through if name not in in_folders)
         self.labels = config.attribute_names() if all(name in self.schema for name in config.roles()) else ()
-        self._reader = RecordReader(self._lake, self.payload, (*context, *self.labels, *carried), self.passed_columns)
+        texts = (*context, *self.labels, *carried)
+        self._reader = RecordReader(self._lake, self.payload, texts, self.passed_columns, self._read_recording)
+        self.files = SourceFiles(self._lake.filesystem, self._lake.folder, self._lake.version is not None, key)
+        self.states: dict[str, State | None] = {}  # of the table's files, by their path below the source
+        self._recordings: Notes = {}
+        self.notes: tuple[Notes, Notes] = {}, {}  # of the table's files and of recordings that were read last
 
     def released_schema(self, release: tuple[str, ...], plain_lists: bool) -> pa.Schema:
         """The payload, a donor's attributes in `release` and passed columns, in the source's types and without metadata."""
@@ -59,12 +66,19 @@ class LakeSource:
 
     def partitions(self) -> dict[str, SourcePartition]:
         """All partitions by name; no data are read."""
+        self.states = self.files.states(map(self._lake.path, self._fragments.values()))
         grouped: dict[str, list[str]] = {}
         for path in self._fragments:
             folders = self._folders(path)
             name = "/".join(f"{column}={folders[column]}" for column in self.partition_columns) or WHOLE
             grouped.setdefault(name, []).append(path)
-        return {name: SourcePartition(name, self._digest(paths), tuple(paths)) for name, paths in sorted(grouped.items())}
+        return {
+            name: SourcePartition(name, self._digest(paths, self.states), tuple(paths)) for name, paths in sorted(grouped.items())
+        }
+
+    def states_of(self, partition: SourcePartition) -> dict[str, State | None]:
+        """The states of a partition's files when the source was listed."""
+        return {path: self.states[path] for path in self._paths(partition.files)}
 
     def count_rows(self, partition: SourcePartition) -> int:
         """The number of records, from footers where there are any."""
@@ -75,8 +89,12 @@ class LakeSource:
         return rows
 
     def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
-        """The records of a partition in batches; rejects files that are damaged, have changed or have other columns."""
-        self._check_unchanged(partition)
+        """The records of a partition in batches; rejects files that are damaged, have changed or have other columns.
+
+        Afterwards `notes` has what was read.
+        """
+        states, self._recordings = self._check_unchanged(partition), {}
+        self.notes = self.files.note_table(states), self._recordings
         fragments = [self._fragments[path] for path in partition.files]
         for fragment in fragments:
             with self._lake.reading(self._lake.place(fragment)):
@@ -84,9 +102,22 @@ class LakeSource:
         yield from self._reader.batches(fragments, quarantine)
         self._check_unchanged(partition)
 
-    def _check_unchanged(self, partition: SourcePartition) -> None:
-        if self._digest(list(partition.files)) != partition.digest:
+    def _check_unchanged(self, partition: SourcePartition) -> dict[str, State | None]:
+        states = self.files.states(self._paths(partition.files))
+        if self._digest(partition.files, states) != partition.digest:
             raise ChecksumMismatch(f"{self.config.source}, {partition.name}: has changed since the run was planned; run again")
+        return states
+
+    def _read_recording(self, path: str, at_most: int) -> bytes:
+        """A file that a column of paths names; its state is noted before it is read, so that no change is missed."""
+        number, state = self.files.number(path), self.files.state_word(self.files.state(path))
+        self._recordings[number] = state, NONE
+        data = self._lake.read_file(path, at_most)
+        self._recordings[number] = state, self.files.content_word(hashlib.sha256(data).hexdigest())
+        return data
+
+    def _paths(self, files: Iterable[str]) -> list[str]:
+        return [self._lake.path(self._fragments[file]) for file in files]
 
     def _check_schema(self, fragment: ds.Fragment) -> None:
         """A file's own columns against the pinned ones; columns that are folder names are in no file."""
@@ -101,11 +132,9 @@ class LakeSource:
             found = dict.fromkeys(found, "")
         check_drift(f"{self.config.source}, {self._lake.place(fragment)}", pinned, found)
 
-    def _digest(self, paths: list[str]) -> str:
-        """Of names, sizes and times; a Delta table's files never change under their name."""
-        infos = self._lake.filesystem.get_file_info(paths) if self._lake.version is None else ()
-        states = {info.path: [info.size or 0, info.mtime_ns or 0] for info in infos}
-        return json_digest([[self._lake.path(self._fragments[path]), *states.get(path, ())] for path in paths])
+    def _digest(self, files: Iterable[str], states: Mapping[str, State | None]) -> str:
+        """Of names and states."""
+        return json_digest([[path, states[path]] for path in self._paths(files)])
 
     def _folders(self, path: str) -> dict[str, str]:
         """Partition column -> value as the folders write it: read as a number, 01 would be 1."""
@@ -115,11 +144,6 @@ class LakeSource:
             return {column: folder_value(unquote(value)) for column, value in pairs}  # writers quote more or less
         keys = ds.get_partition_keys(self._fragments[path].partition_expression)
         return {name: NO_VALUE if value is None else folder_value(str(value)) for name, value in keys.items()}
-
-
-def file_number(key: bytes, path: str) -> str:
-    """The number of a source file in messages: without the key, it reveals nothing about the path."""
-    return f"{int(keyed_words(key, 'source file', (), [path])[0]):016x}"
 
 
 def find_files(config: LakeConfig, source: str, key: bytes, numbers: Sequence[str]) -> list[str]:

@@ -20,11 +20,13 @@ from pyarrow.fs import LocalFileSystem
 from pass_core.data import Attribute
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.production.file_states import content_digests
+from tasks.production.inputs import notes_of
 from tasks.production.interfaces import Sample
 from tasks.production.manifest import RECEIPT, Pins, Receipt, read_receipt, to_json
+from tasks.production.source_files import Notes
 from tasks.storage.files import file_digest, read_json, sync_file, sync_folder, write_json
 
-DATA, PINNED = "data", "pinned.json"
+DATA, INPUTS, PINNED = "data", "inputs.json", "pinned.json"
 CARRIED = "carried."  # before the names of attributes among a sample's arrays
 
 
@@ -38,6 +40,7 @@ class Staged:
 
     folder: Path
     receipt: Receipt
+    source: str  # digest of the source partition when it was read
     working: Mapping[str, str]  # digests of the files that are not published
 
     def digests(self) -> Iterator[tuple[str, str]]:
@@ -54,6 +57,11 @@ class Staged:
         """How often each donor was drawn, or the records' keyed hashes for the ledger, sorted."""
         with _whole(self.folder):
             return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
+
+    def inputs(self) -> tuple[Notes, Notes]:
+        """Notes of the files that were read, of the table and of recordings."""
+        with _whole(self.folder):
+            return notes_of(read_json(self.folder / INPUTS))
 
     def sample(self) -> dict[str, np.ndarray]:
         """The records for the audit gate."""
@@ -157,30 +165,30 @@ def _whole(folder: Path) -> Iterator[None]:
     """Reports a damaged file of a staged partition, which the next run protects again."""
     try:
         yield
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+    except (DataError, KeyError, OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile):
         raise StorageError(
             f"{folder}: expected a staged partition, found a damaged file; check the disk, then run again"
         ) from None
 
 
-def write_receipt(folder: Path, receipt: Receipt) -> None:
+def write_receipt(folder: Path, receipt: Receipt, source: str) -> None:
     """Ends a staged partition: makes the files that are not published durable, and notes their digests with the receipt."""
     working = sorted(path for path in folder.iterdir() if path.is_file())
     for path in working:
         sync_file(path)
     digests = {path.name: file_digest(path) for path in working}
-    write_json(folder / RECEIPT, {"receipt": to_json(receipt), "working": digests}, sync=True)
+    write_json(folder / RECEIPT, {"receipt": to_json(receipt), "source": source, "working": digests}, sync=True)
 
 
 def _staged_in(folder: Path) -> Staged | None:
     """What is staged in a folder; None where it is not whole: then the partition is protected again."""
     found = _readable(folder / RECEIPT)
     try:
-        receipt, working = read_receipt(found["receipt"]), dict(found["working"])
+        receipt, source, working = read_receipt(found["receipt"]), str(found["source"]), dict(found["working"])
         whole = all((folder / DATA / file.path).stat().st_size == file.bytes for file in receipt.files)
     except (DataError, FileNotFoundError, KeyError, TypeError, ValueError):
         return None
-    return Staged(folder, receipt, working) if whole else None
+    return Staged(folder, receipt, source, working) if whole else None
 
 
 def _readable(path: Path) -> dict[str, Any]:

@@ -21,11 +21,12 @@ from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import OutputFile, Receipt
 from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
-from tasks.production.staging import CARRIED, DATA, staged_folder, write_receipt
+from tasks.production.source_files import notes_digest
+from tasks.production.staging import CARRIED, DATA, INPUTS, staged_folder, write_receipt
 from tasks.release.draw import KeyedRelease, donor_units
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
-from tasks.storage.files import file_digest, is_full, json_digest, storage_errors
+from tasks.storage.files import file_digest, is_full, json_digest, storage_errors, write_json
 from tasks.storage.parquet import class_indices, labels_of
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
@@ -85,7 +86,7 @@ class Worker:
             crash_point("partition written")
             receipt = Receipt(
                 partition=name,
-                input_digest=partition.digest,
+                input_digest=notes_digest(*self.source.notes),
                 pins=job.pins,
                 numerics=self._numerics,
                 rows_in=len(donors) + len(quarantine.entries),
@@ -95,7 +96,8 @@ class Worker:
                 donors=int((counts > 0).sum()),
                 sampled=len(sample.get("donors", ())),
             )
-            write_receipt(folder, receipt)  # last: a folder with a receipt is whole
+            write_json(folder / INPUTS, dict(zip(("table", "recordings"), self.source.notes, strict=True)))
+            write_receipt(folder, receipt, partition.digest)  # last: a folder with a receipt is whole
         crash_point("partition staged")
         return receipt
 

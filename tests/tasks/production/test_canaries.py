@@ -30,12 +30,13 @@ from pass_core.errors import PassError
 from pass_core.randomness import stream
 from tasks.config import load_config
 from tasks.production.draw_key import find_key, new_key
+from tasks.production.run import plan_of
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tests.conftest import PROJECT
 from tests.media import sound
-from tests.tasks.production.lakes import KEY, PARAMS, protect, released, write_lake, write_params
+from tests.tasks.production.lakes import KEY, PARAMS, make_options, protect, released, write_lake, write_params
 
 CANARIES = (b"CANARY-PATIENT", b"CANARY-FILE", b"CANARY-ID", b"CANARY-PERSON", b"CANARY-GENDER", b"CANARY-SECRET", b"CANARY-TAG")
 SECTION: dict[str, Any] = {
@@ -312,3 +313,21 @@ def test_paths_are_released_as_files_of_their_own(house: Path) -> None:
     for path in table.column("recording").to_pylist():
         assert path.startswith("_payloads/")
         assert (house / "paths-out" / "current" / path).read_bytes() in donors
+    _exchange_recordings(house, params)
+
+
+def _exchange_recordings(house: Path, params: dict[str, object]) -> None:
+    """A recording that was replaced under its name is noticed, although no file of the table has changed."""
+    options = make_options(house / "root", house / "by_path", house / "paths-out", params=params)
+    assert not plan_of(options).work
+    one, other = sorted((house / "by_path" / "media").iterdir())[:2]
+    whole, before = one.read_bytes(), one.stat()
+    replaced = other.read_bytes()
+    one.write_bytes(replaced[: len(whole)].ljust(len(whole), b"\0"))
+    os.utime(one, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert plan_of(options).reasons() == {"input changed": 1}
+    one.write_bytes(whole)  # other times, the same bytes
+    assert not plan_of(options).work
+    one.unlink()
+    assert plan_of(options).reasons() == {"input changed": 1}
+    one.write_bytes(whole)
