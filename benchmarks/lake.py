@@ -6,8 +6,12 @@ write, read back, digests, suite, ledger, publish; attacks are measured by bench
 many processes as there are workers, on the same partitions, one after the other in one run. Memory is the largest worker's
 peak: for all records, for a tenth of the partitions, and for partitions of a tenth of the length, whose few rows do not fill a
 worker's buffers. A run with nothing to do is timed last.
+
+python benchmarks/lake.py --partitions 1000 --changed 1 [--format delta]: a lake of which little has changed. Seconds of planning
+and of publishing (checks, ledger, a new version, retiring an old one; no attacks), and of planning beside a bare listing.
 """
 
+import argparse
 import json
 import os
 import re
@@ -20,6 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +38,7 @@ from pass_core.methods.pass_substitution import PassConfig
 from pass_core.randomness import stream
 from pass_core.storage.models import save_model
 from pass_core.training.loop import TrainConfig
-from pass_core.training.networks import build_network, with_prefix
+from pass_core.training.networks import standardised_network, with_prefix
 from tasks.payloads.payload import Payload, vectors
 from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.options import ProtectOptions
@@ -59,7 +64,8 @@ FEATURES_WIDE, WIDTH = 577, 512
 KEY = RunKey("calls", "pass_substitution")
 CLASSES = {"gender": ("f", "m"), "topic": ("a", "b")}
 WORKERS = len(os.sched_getaffinity(0))
-DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+DEVICE = "cpu" if len(sys.argv) < 5 or any(one.startswith("--") for one in sys.argv) else sys.argv[4]
+ROWS_OF_FEW = 8  # per partition, where only the number of partitions matters
 PARAMS = f"""
 seed: 1
 compute: {{threads: 1, device: {DEVICE}}}
@@ -107,7 +113,7 @@ def write_champion(root: Path, donors: int) -> None:
     TableInfo(dataset="calls", payload=Payload("vector", (FEATURES_WIDE,)), feature_shape=(FEATURES_WIDE,), classes=CLASSES).save(
         pool
     )
-    encoder = build_network("mlp", (FEATURES_WIDE,), WIDTH, generator).eval()
+    encoder = standardised_network("mlp", (FEATURES_WIDE,), WIDTH, generator).eval()
     embedded = torch.randn(donors, WIDTH, generator=generator)
     learnt = with_prefix("encoder", encoder.state_dict()) | {"donors": embedded}
     fitted = FittedChannel(SubstitutionChannel(encoder, embedded, 0.01), features, learnt)
@@ -189,8 +195,60 @@ def timed(work: Callable[[Path], None], paths: list[Path]) -> float:
         return time.perf_counter() - started
 
 
+def listing(folder: Path) -> float:
+    """Seconds of listing a folder with the size and times of each file."""
+    started = time.perf_counter()
+    found = [os.stat(path) for path in folder.rglob("*.parquet")]  # noqa: PTH116
+    assert found  # noqa: S101
+    return time.perf_counter() - started
+
+
+def little_changed(folder: Path, partitions: int, changed: int, form: Literal["parquet", "delta"]) -> dict[str, float]:
+    """Plans and publishes once more after some partitions of a published lake have changed."""
+    lake, target, seconds = folder / "lake", folder / "out", {"publish": 0.0}
+    write_lake(lake, ROWS_OF_FEW * partitions, partitions)
+
+    def call(name: str, _title: str, body: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        made = body()
+        seconds[name] = time.perf_counter() - started
+        return made
+
+    asked = options(folder, lake, target).model_copy(update={"target_format": form})
+    execute(asked, Hooks(gate=OpenGate()))
+    write_lake(folder / "other", ROWS_OF_FEW * (changed + 1), changed + 1)
+    for number in range(changed):
+        origin, place = (Path(f"day={one:03d}", "part-0.parquet") for one in (number + 1, number))
+        shutil.copyfile(folder / "other" / origin, lake / place)
+    bare = min(listing(lake) for _ in range(3))
+    started = time.perf_counter()
+    assert len(plan_of(asked).work) == changed  # noqa: S101
+    planning = time.perf_counter() - started
+    execute(asked, Hooks(gate=OpenGate(), call=call))
+    return {"plan_s": planning, "publish_s": seconds["publish"], "list_s": bare, "vs_list": planning / bare}
+
+
 def main() -> None:
-    """Measures and prints the RESULT line."""
+    """Measures what is asked for."""
+    if not any(one.startswith("--") for one in sys.argv):
+        measure_whole()
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--changed", type=int, required=True)
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    asked, folder = parser.parse_args(), Path(tempfile.mkdtemp(prefix="lake-", dir=os.environ.get("TMPDIR")))
+    try:
+        write_champion(folder / "root", 64)
+        found = little_changed(folder, asked.partitions, asked.changed, asked.format)
+    finally:
+        shutil.rmtree(folder)
+    figures = {name: round(value, 3) for name, value in found.items()}
+    print("RESULT " + json.dumps({**figures, "partitions": asked.partitions, "changed": asked.changed, "format": asked.format}))
+
+
+def measure_whole() -> None:
+    """Measures a whole pass and prints the RESULT line."""
     defaults = (1_000_000, 4096, 64)
     records, donors, partitions = (int(sys.argv[k + 1]) if len(sys.argv) > k + 1 else defaults[k] for k in range(3))
     folder = Path(tempfile.mkdtemp(prefix="lake-", dir=os.environ.get("TMPDIR")))

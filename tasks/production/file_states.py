@@ -53,5 +53,7 @@ def file_states(files: pafs.FileSystem, paths: Iterable[str]) -> dict[str, State
 def content_digests(files: pafs.FileSystem, paths: Iterable[str]) -> dict[str, str | None]:
     """SHA-256 of many files."""
     paths = list(paths)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    if not paths:  # as for nearly every partition of a run: no threads for nothing
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(paths))) as pool:
         return dict(zip(paths, pool.map(lambda path: content_digest(files, path), paths), strict=True))
