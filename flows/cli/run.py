@@ -51,7 +51,8 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
     for outcome in outcomes:
         show_audit(outcome.report_path.parent, str(outcome.key), advise=True)
         if outcome.verdict == "fail":
-            _show_causes(outcome)
+            # DVC's own folder cannot be searched in: what is there comes from params.yaml.
+            _show_causes(outcome, Path("data/runs") / outcome.key.dataset if isinstance(engine, DvcEngine) else engine.root)
         _show_places(outcome, config, params)
     if not quiet:
         show(NEXT)
@@ -60,17 +61,16 @@ def run(dataset: Datasets = None, method: Methods = None, *, params: Path, quiet
         raise typer.Exit(EXIT_FAILED_AUDIT)
 
 
-def _show_causes(outcome: "Outcome") -> None:
+def _show_causes(outcome: "Outcome", root: Path) -> None:
     """Why a release failed, and the command that looks for a setting that does not."""
     from pass_core.storage.audits import read_audit
     from tasks.tuning.candidates import FIRST
     from tasks.tuning.causes import likely_causes
 
-    folder, dataset = outcome.report_path.parent, outcome.key.dataset
-    causes = likely_causes(read_audit(folder / "audit.json"))
+    causes = likely_causes(read_audit(outcome.report_path.parent / "audit.json"))
     if causes and outcome.key.method in FIRST:
         show(f"\nLikely cause: {causes[0].words()}")
-        show(f"Or search:    pass-pipeline tune --dataset {dataset} --root {folder.parents[2]}")
+        show(f"Or search:    pass-pipeline tune --dataset {outcome.key.dataset} --root {root}")
 
 
 def _show_places(outcome: "Outcome", config: "Config", params: Path) -> None:

@@ -33,6 +33,8 @@ def conclude(search: Search, points: Sequence[Point], folder: Path) -> Tuned:
     folder.mkdir(parents=True, exist_ok=True)
     chosen = points[0] if points and points[0].passes else None
     causes = () if chosen else tuple(limits_of(points, search.study))
+    if chosen is None and search.left:
+        causes += (Cause(f"{search.left} settings were not tried", "give more --minutes; finished points are kept"),)
     reasons = _reasons(search, points, chosen)
     settings = folder / f"{search.dataset}.yaml"
     if chosen is None:

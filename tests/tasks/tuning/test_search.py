@@ -171,8 +171,10 @@ def test_what_limits_a_search_is_named(study: Study) -> None:
 def test_nothing_that_passes_leaves_no_settings_file(project: Path, tmp_path: Path) -> None:
     (tmp_path / f"{DATASET}.yaml").write_text("an earlier search's")
     search = a_search(project, tmp_path / "points")
+    search.left = 3
     failing = point(judged(verdict="fail", broken=(check("reidentified_at_most"),)))
     tuned = conclude(search, [failing], tmp_path)
+    assert tuned.causes[-1].words() == "3 settings were not tried: give more --minutes; finished points are kept"
     assert (tuned.chosen, tuned.settings) == (None, None)
     assert not (tmp_path / f"{DATASET}.yaml").exists()
     assert [cause.what for cause in tuned.causes if "traced" in cause.what] == ["releases are traced to their originals"]
