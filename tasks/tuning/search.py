@@ -94,7 +94,8 @@ class Search:
         best = sorted((point for point in first if point.judged), key=_promise, reverse=True)
         more = list(variations(best[0].candidate, self.study, self.config)) if best else []
         first += self._round("variations of the best", more, share, ends[1])
-        last = self._round("the best with all analyses", _survivors(first), 1.0, end, whole=True)
+        # Where time was too short for a single point, the configured setting is judged all the same.
+        last = self._round("the best with all analyses", _survivors(first) or candidates[:1], 1.0, end, whole=True)
         return sorted(last, key=final_rank, reverse=True)
 
     def _round(

@@ -56,6 +56,17 @@ def test_tune_ends_with_code_3_and_says_why_where_nothing_passes(tmp_path: Path)
     assert (tmp_path / "out" / "tuned" / f"{DATASET}.png").exists()
 
 
+@pytest.mark.slow
+def test_a_run_that_fails_says_why_and_how_to_search(tmp_path: Path) -> None:
+    project(tmp_path, reidentified_at_most={"value": 0.0, "reason": "a test's"})
+    done = command(tmp_path, "run", "--dataset", DATASET, "--root", "out", "--quiet", "--set", "audit.effort=quick")
+    assert done.returncode == 3, done.stderr
+    assert (
+        "Likely cause: releases are traced to their originals: try pool.forbid: same_person, or a larger epsilon" in done.stdout
+    )
+    assert "pass-pipeline tune --dataset synthetic_motion --root out" in done.stdout
+
+
 def test_tune_rejects_what_it_cannot_search(tmp_path: Path) -> None:
     project(tmp_path)
     done = command(tmp_path, "tune", "--dataset", DATASET, "--root", "out", "--method", "identity")
