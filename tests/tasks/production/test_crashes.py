@@ -190,7 +190,7 @@ def test_a_lease_of_another_machine_is_respected_until_it_ends(champion: Path, v
     assert manifest is not None
     assert manifest.token == 8
     record.write_text(f'{{"owner": "elsewhere:1", "token": 9, "until": {time.time() + 10**6}}}')  # its clock was wrong
-    with pytest.raises(StorageError, match=r"expires in 9\d{5} s; .*give --break-lock 'reason'"):
+    with pytest.raises(StorageError, match=r"expires in \d+ s; .*give --break-lock 'reason'"):
         protect(champion, versions[1], tmp_path / "out")
     _, manifest = protect(champion, versions[1], tmp_path / "out", break_lock="that machine was switched off")
     assert manifest is not None

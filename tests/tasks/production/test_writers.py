@@ -217,7 +217,8 @@ def _rounds(champion: Path, place: tuple[str, str], folder: Path, rounds: int) -
         winners = [number for number, answer in found.items() if answer == "published"]
         assert len(winners) == 1, (round_, found)
         losers = [answer for answer in found.values() if answer != "published"]
-        assert all("StorageError" in answer and "another run" in answer for answer in losers), (round_, losers)
+        # Those that start after the winner has published find that their folder is older than the target.
+        assert all("StorageError: " in one or "it is an older copy" in one for one in losers), (round_, losers)
         expected[f"day=2026-11-{winners[0] + 1:02d}"] = 40
         assert rows_of(target, form) == dict(sorted(expected.items())), round_
         live = open_target(target, folder / "reader").current()
@@ -235,6 +236,7 @@ def _rounds(champion: Path, place: tuple[str, str], folder: Path, rounds: int) -
         assert writer.exitcode == 0
 
 
+@pytest.mark.parametrize("place", KINDS[:3], indirect=True)
 def test_of_eight_writers_one_wins_every_round(champion: Path, place: tuple[str, str], tmp_path: Path) -> None:
     _rounds(champion, place, tmp_path, 2)
 
