@@ -126,6 +126,7 @@ def _audit_lines(audit: Mapping[str, Any]) -> list[str]:
     if not audit:
         return []
     lines = [f"audit: {audit['verdict']}, {audit['basis']}, {audit['records']} of {audit['of']} new records"]
+    lines += [f"audit: {note}"] if (note := audit.get("details", {}).get("note")) else []
     if drift := drift_of(audit):
         figures = (f"{name} {one['value']:g} (at most {one['limit']:g})" for name, one in drift.items())
         lines.append(f"drift beyond chance: {', '.join(figures)}")

@@ -91,7 +91,7 @@ def audit_unlabelled(
     labelled: LabelledAudit,
     *,
     reference: Side,
-    new: Side,
+    new: Side | None,
     config: AuditConfig,
     rng_for: Callable[..., np.random.Generator],
     now: datetime.datetime,
@@ -101,6 +101,7 @@ def audit_unlabelled(
 
     Args:
         reference: labelled records that are not donors; best the test records that were audited.
+        new: None where there are too few to be compared: then only the labelled audit counts.
         of: size of the set that `new` is a sample of; default: `new` is the whole set.
     """
     for name in ("model", "pool"):
@@ -109,10 +110,12 @@ def audit_unlabelled(
             raise ChecksumMismatch(
                 f"labelled audit: expected one of {name} {expected[:12]}, found {str(found)[:12]}; run audit again"
             )
-    drift = find_drift(reference, new, config.depth.permutations, rng_for)
+    drift = find_drift(reference, new, config.depth.permutations, rng_for) if new else ()
     checks = (*_reliance(labelled, config.valid_days, now), *judge_drift(drift, config.thresholds))
     reasons = tuple(check.sentence for check in checks if not check.passed)
-    findings = Unlabelled(of or len(new.features), labelled.digest, labelled.time.isoformat(timespec="seconds"), drift)
+    findings = Unlabelled(
+        of or (len(new.features) if new else 0), labelled.digest, labelled.time.isoformat(timespec="seconds"), drift
+    )
     return UnlabelledAudit("fail" if reasons else "pass", reasons, checks, findings)
 
 

@@ -1,11 +1,13 @@
 """What is checked before anything is published: the staged partitions, and, by the audit gate, a sample of the records.
 
-Records with labels are attacked. Records without labels rely on the champion's audit: it must be of the same model and pool,
-have passed and be recent, and the records must be similar to those that it examined.
+Records with labels are attacked, alone and together with recent ones. Records without labels, and those that are too few to
+decide, rely on the champion's audit: it must be of the same model and pool, have passed and be recent, and the records must be
+similar to those that it examined.
 """
 
 import dataclasses
 import datetime
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pass_core.auditing.drift import Side
+from pass_core.auditing.drift import FEWEST_RECORDS, Side
 from pass_core.auditing.findings import AuditFindings
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.run import run_audit
@@ -27,6 +29,7 @@ from pass_core.errors import AuditError, AuditFailed, ConfigError, DataError, Dr
 from pass_core.randomness import stream
 from pass_core.storage.audits import limits_of
 from tasks.audits.unlabelled import FULL_AUDIT, UnlabelledAudit, audit_unlabelled, read_labelled_audit, side_of
+from tasks.config import Config
 from tasks.expectations import suites
 from tasks.production.interfaces import Basis, GateResult, Job, Sample
 from tasks.production.pinned import read_pinned
@@ -40,10 +43,13 @@ from tasks.sections.audit import AuditConfig
 from tasks.storage.files import read_json, rounded
 from tasks.storage.parquet import FEATURES, SPLITS, TableInfo, array_of, read_features
 
+logger = logging.getLogger(__name__)
+
+FEWEST_ATTACKED = 100  # records: half of fewer teach an attack nothing
 TRAIN_SHARE = 0.5  # of the sample's persons; attackers learn from their records
 
 
-def check_partitions(name: str, staged: Iterable[Staged], expected: str, docs: Path) -> None:
+def check_partitions(run: RunKey, staged: Iterable[Staged], expected: str, docs: Path) -> None:
     """Checks staged partitions, whose files must have the `expected` columns, or raises ValidationFailed."""
     names, rows = ("number", "columns", "lost", "files", "nobodys"), []
     for number, one in enumerate(staged):  # one row per partition: the cost does not depend on the number of records
@@ -60,7 +66,9 @@ def check_partitions(name: str, staged: Iterable[Staged], expected: str, docs: P
         suites.between("files", 1, float(2**53)),  # also where there are no rows
         *(suites.not_null(column) for column in ("lost", "nobodys", "files")),
     ]
-    suites.check(name, {"partitions": (pd.DataFrame(rows, columns=list(names)), suite)}, docs)
+    suites.check(
+        f"protected lake {run.dataset} {run.method}", {"partitions": (pd.DataFrame(rows, columns=list(names)), suite)}, docs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,13 @@ class AuditGate:
     threads: int
     layout: Layout  # where the champion was trained and audited
     key: RunKey
+    enough: int  # records: what these cannot decide stays undecided
+
+    @classmethod
+    def of(cls, config: Config, layout: Layout, key: RunKey) -> "AuditGate":
+        """The gate that params.yaml describes."""
+        enough, threads = config.protect.audit_records, config.compute.threads
+        return cls(config.audit, config.attacker, config.seed, threads, layout, key, enough)
 
     def __post_init__(self) -> None:
         """Rejects quick audits before hours of work: they are too little to publish anything."""
@@ -87,42 +102,72 @@ class AuditGate:
         with fixed_numerics(self.threads):
             protector = read_pinned(job, resolve_device(job.device))
             if not sample.labels:
-                return self._by_champion(sample, protector, job)
-            attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
-            subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"), recipient=self.recipient)
+                return self._by_champion(sample, protector, job, "unlabelled")
+            # First alone, since recent records could hide a leak of new ones.
+            for part in (sample.alone(), sample) if sample.recent else (sample,):
+                found = self._attacked(part, protector, job)
+                if found is not None and (found.verdict != "undecided" or len(part.donors) >= self.enough):
+                    return found
+            return self._by_champion(sample, protector, job, "champion")
+
+    def _attacked(self, sample: Sample, protector: Protector, job: Job) -> GateResult | None:
+        """The audit of records with labels; None where they are too few to be attacked."""
+        if len(sample.donors) < FEWEST_ATTACKED:
+            return None
+        attacks, thresholds, depth = self.config.named_attacks(), self.config.thresholds, self.config.depth
+        subject = _subject(sample, protector, job, depth.fresh_draws, self._rng("split"), recipient=self.recipient)
+        try:
             findings = run_audit(subject, attacks, thresholds, depth, self._rng, on_attack=lambda _work, _epoch: None)
+        except AuditError:
+            if len(sample.donors) >= self.enough:
+                raise
+            return None
         details = {
             row.name: {"role": row.role, "nag": row.nag.value, "low": row.nag.low, "high": row.nag.high, "attack": row.attack}
             for row in findings.attributes
         }
         return self._result(findings, "labelled", sample, digests=_digests(protector), details={"attributes": details})
 
-    def _by_champion(self, sample: Sample, protector: Protector, job: Job) -> GateResult:
-        """Judges records without labels by how the same model and pool did on labelled ones."""
+    def _by_champion(self, sample: Sample, protector: Protector, job: Job, basis: Basis) -> GateResult:
+        """Judges records by how the same model and pool did on labelled ones, and by drift where there are enough of them."""
         try:
             labelled = read_labelled_audit(self.layout, self.key)
             features = self.layout.artefact("features", self.key)
             TableInfo.same_features(features, job.pool)
             held_out = read_features(features, carried_attributes(protector.fitted.channel))
         except DataError as error:
-            raise AuditError(f"the lake has no labels, and there is no labelled audit to rely on: {error}") from None
+            why = "the lake has no labels" if basis == "unlabelled" else "the new records are too few to judge"
+            raise AuditError(f"{why}, and there is no labelled audit to rely on: {error}") from None
         audited = labelled.document.forbid
         if audited != job.forbid:
             raise AuditError(f"champion's audit: expected pool.forbid {job.forbid}, found {audited}; run audit again")
 
+        compared = sample.alone() if len(sample.donors) - sample.recent >= FEWEST_RECORDS else sample
+
         def channel(rows: IntArray) -> Channel:
-            return _channel(protector, sample, rows, job)
+            return _channel(protector, compared, rows, job)
 
         reference = side_of(protector, held_out, held_out.rows("test"), forbid=job.forbid)
-        new = Side(sample.features, sample.persons, sample.persons, channel, drawn=sample.donors)
+        new = Side(compared.features, compared.persons, compared.persons, channel, drawn=compared.donors)
+        too_few = len(compared.donors) < FEWEST_RECORDS
         now = datetime.datetime.now(datetime.UTC)
         found = audit_unlabelled(
-            protector, labelled, reference=reference, new=new, config=self.config, rng_for=self._rng, now=now, of=sample.of
+            protector,
+            labelled,
+            reference=reference,
+            new=None if too_few else new,
+            config=self.config,
+            rng_for=self._rng,
+            now=now,
+            of=sample.of,
         )
         champion = {a.name: {"role": a.role, "nag": dataclasses.asdict(a.nag)} for a in labelled.document.attributes}
         checks = {check.name: {"found": check.found, "limit": check.limit, "passed": check.passed} for check in found.checks}
         digests, details = _digests(protector) | {"champion": labelled.digest}, {"champion": champion, "checks": checks}
-        return self._result(found, "unlabelled", sample, digests=digests, details=details)
+        if basis == "champion" or too_few:
+            what = "compared with audited ones" if too_few else "judged"
+            details["note"] = f"{sample.of} record(s) are too few to be {what}: they rely on the champion's audit"
+        return self._result(found, basis, sample, digests=digests, details=details)
 
     def _result(
         self,
@@ -133,16 +178,19 @@ class AuditGate:
         digests: dict[str, str],
         details: dict[str, Any],
     ) -> GateResult:
-        limits = {name: limit.value for name, limit in limits_of(self.config.thresholds, basis).items()}
+        limits = {
+            name: limit.value
+            for name, limit in limits_of(self.config.thresholds, "labelled" if basis == "labelled" else "unlabelled").items()
+        }
         return GateResult(
             verdict=found.verdict,
             basis=basis,
-            records=len(sample.donors),
+            records=len(sample.donors) - sample.recent,
             of=sample.of,
             reasons=found.reasons,
             limits=limits,
             digests=digests,
-            details=rounded(details),
+            details=rounded({**details, "recent": sample.recent}),
         )
 
     def _rng(self, *labels: str) -> np.random.Generator:
@@ -160,6 +208,8 @@ def require_pass(result: GateResult, accepted: str) -> GateResult:
             advice = "audit more records, or name who accepts it in protect.accept_undecided"
         kind = DriftFound if only_drifted(result) else AuditFailed
         raise kind(f"{found}. Nothing was published; {advice}")
+    if note := result.details.get("note"):
+        logger.warning("audit: %s", note)
     return result
 
 

@@ -1,5 +1,6 @@
 """The seams of lake protection, Executor and Gate, and the values that pass between the parts of a run."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from tasks.production.manifest import Pins, Receipt
 from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
 
-Basis = Literal["labelled", "unlabelled"]
+Basis = Literal["labelled", "unlabelled", "champion"]  # the last: labelled, and too few to judge by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,14 @@ class Sample:
     carried: Mapping[str, IntArray]  # the same of attributes whose class selects donors
     attributes: tuple[Attribute, ...]  # with the pool's classes
     of: int  # records of which these are the sample
+    recent: int = 0  # the last of these: published and audited before, with the same model, pool and key
+
+    def alone(self) -> "Sample":
+        """The records that are about to be published, without recent ones."""
+        new = slice(len(self.donors) - self.recent)
+        cut = {name: getattr(self, name)[new] for name in ("features", "donors", "persons", "units")}
+        cut |= {name: {key: values[new] for key, values in getattr(self, name).items()} for name in ("labels", "carried")}
+        return dataclasses.replace(self, recent=0, **cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from tasks.production.audit_gate import AuditGate, check_partitions, require_pas
 from tasks.production.binding import bind, check_binding, note_version
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger, refuse_past
+from tasks.production.evidence import Evidence
 from tasks.production.history import open_target
 from tasks.production.inputs import Inputs
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
@@ -30,7 +31,7 @@ from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.published import PublishedFiles
 from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.production.source import LakeSource, check_drift
-from tasks.production.staging import DATA, Staged, Staging, joined_sample
+from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
 from tasks.production.withdrawal import read_withdrawal
 from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
 from tasks.production.worker import THREADS
@@ -69,7 +70,7 @@ class Protection:
         for path in (model, pool):
             if not path.exists():
                 raise DataError(f"{path}: expected a trained model with its pool, found none; run the pipeline, or give --models")
-        self._gate = gate or AuditGate(config.audit, config.attacker, config.seed, config.compute.threads, layout, options.key)
+        self._gate = gate or AuditGate.of(config, layout, options.key)
         shape = TableInfo.load(pool).payload.shape
         self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape), draw_key)
         self._manifest = before = self.target.current()
@@ -215,9 +216,8 @@ class Protection:
             raise DataError("expected partitions to publish, found none that succeeded; correct the source, then run again")
         crash_point("all staged")
         if staged:
-            name = f"protected lake {self.job.run.dataset} {self.job.run.method}"
             expected = str(self._source.released_schema(self.job.release, self.job.plain_lists))
-            check_partitions(name, staged.values(), expected, self.state / "docs")
+            check_partitions(self.job.run, staged.values(), expected, self.state / "docs")
         crash_point("checked")
         check_pinned(self.job)
         result = self._audit(staged)
@@ -280,8 +280,12 @@ class Protection:
         if not any(one.receipt.rows for one in staged.values()):  # partitions that are removed or have become empty
             return GateResult(verdict="pass", basis="unlabelled", records=0, of=0, reasons=())
         attributes = self.job.lake.attributes(TableInfo.load(self.job.pool).classes)
-        result = self.judged = self._gate.judge(joined_sample(staged, self._shares(staged), attributes), self.job)
-        return require_pass(result, self.config.protect.accept_undecided)
+        evidence = Evidence(self.state / "audited", self.job.pins.draw, self.config.protect.audit_records)
+        new, of = joined_arrays(staged, self._shares(staged)), sum(one.receipt.rows for one in staged.values())
+        self.judged = self._gate.judge(make_sample(new, evidence.recent(new), attributes, of), self.job)
+        passed = require_pass(self.judged, self.config.protect.accept_undecided)
+        evidence.add(self._version + 1, new)
+        return passed
 
     def _kept(self, plan: Plan) -> dict[str, Receipt]:
         gone = plan.missing if self.options.drop_missing else ()

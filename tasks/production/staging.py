@@ -198,10 +198,17 @@ def _readable(path: Path) -> dict[str, Any]:
     return {}
 
 
-def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attributes: tuple[Attribute, ...]) -> Sample:
-    """The first records in the shuffled order, as many of each partition as wanted, as one sample."""
+def joined_arrays(staged: Mapping[str, Staged], wanted: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """The first records in the shuffled order, as many of each partition as wanted."""
     parts = [(staged[name].sample(), wanted[name]) for name in sorted(staged) if wanted[name]]
-    arrays = {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
+    return {name: np.concatenate([part[name][:count] for part, count in parts]) for name in parts[0][0]}
+
+
+def make_sample(
+    new: Mapping[str, np.ndarray], recent: Mapping[str, np.ndarray], attributes: tuple[Attribute, ...], of: int
+) -> Sample:
+    """New records and, after them, recent ones, as one sample."""
+    arrays = {name: np.concatenate([values, recent[name]]) if recent else values for name, values in new.items()}
     # Numbered as they appear: the hashes depend on the state folder's own key, and the gate's verdict must not.
     _, first, places = np.unique(arrays["persons"], return_index=True, return_inverse=True)
     labels = {a.name: arrays["labels"][:, k] for k, a in enumerate(attributes)} if arrays["labels"].shape[1] else {}
@@ -213,5 +220,6 @@ def joined_sample(staged: Mapping[str, Staged], wanted: Mapping[str, int], attri
         labels=labels,
         carried={name.removeprefix(CARRIED): values for name, values in arrays.items() if name.startswith(CARRIED)},
         attributes=attributes if labels else (),
-        of=sum(one.receipt.rows for one in staged.values()),
+        of=of,
+        recent=len(arrays["donors"]) - len(new["donors"]),
     )

@@ -123,6 +123,7 @@ class Worker:
             labels = [class_indices(records, attribute.name, attribute.classes) for attribute in self._attributes]
             columns: dict[str, np.ndarray] = {"words": words, "features": features, "donors": donors, "persons": persons}
             columns |= {"units": units, "labels": np.array(labels, dtype=np.int64).reshape(len(labels), len(ids)).T}
+            columns["records"] = hashes
             columns |= {CARRIED + attribute: classes for attribute, classes in carried.items()}
             sample = _first_of(partition.sampled, sample, columns)
             parts.append((donors, words, hashes, records.select(self.source.passed_columns)))
