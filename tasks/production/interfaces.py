@@ -36,6 +36,12 @@ class PinnedColumns:
     schema: Mapping[str, str]  # column -> type
     added: Mapping[str, str] = field(default_factory=dict)
     anything_new: bool = False
+    used: frozenset[str] = frozenset()  # those whose types matter, and that no file may lack
+
+    def accepted(self, found: Mapping[str, str]) -> dict[str, str]:
+        """The columns beyond the first ones that are known from now on, also those that only some files have."""
+        new = {name: kind for name, kind in found.items() if name not in self.schema} if self.anything_new else {}
+        return {**self.added, **new}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class Protection:
         check_binding(options.target, self.state, before)
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
-        columns = PinnedColumns(schema, added, options.new_columns)
+        columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
         check_drift(options.source, columns, self._source.schema)
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
@@ -308,7 +308,7 @@ class Protection:
             previous=before.place if before else None,
             numerics=self._numerics,
             schema=pinned.schema,
-            added={**pinned.added, **{n: kind for n, kind in self._source.schema.items() if n not in pinned.schema}},
+            added=pinned.accepted(self._source.found),
             partitions=partitions,
             places=places,
             audit=to_json(result),

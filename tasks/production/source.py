@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote
@@ -37,7 +38,9 @@ class LakeSource:
         self.config, self._pinned = config, pinned
         self._lake = open_lake(config.source, config, config.attribute_names(), functools.partial(file_number, key))
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
-        self.schema = {field.name: str(field.type) for field in self._lake.table.schema}
+        self.schema = {field.name: logical_type(field.type) for field in self._lake.table.schema}
+        self.found = dict(self.schema)  # columns of all files whose rows were counted
+        self.used = frozenset((*config.context(), *config.payload, *config.pass_through, *config.attribute_names()))
         context = (config.record_id, *([config.person] if config.person else []))
         self._lake.require([*context, *config.payload, *config.pass_through, *carried])
         with self._lake.reading():
@@ -58,7 +61,7 @@ class LakeSource:
         """The payload, a donor's attributes in `release` and passed columns, in the source's types and without metadata."""
         schema, fields = self._lake.table.schema, []
         for name in (*self.config.payload, *release, *self.passed_columns):
-            kind = value_type(schema.field(name).type) if name in self.schema else pa.string()
+            kind = _without_width(value_type(schema.field(name).type)) if name in self.schema else pa.string()
             if plain_lists and pa.types.is_fixed_size_list(kind):  # become lists of any length
                 kind = pa.list_(pa.field("element", kind.value_type))
             fields.append(pa.field(name, kind))
@@ -86,6 +89,7 @@ class LakeSource:
         for fragment in (self._fragments[path] for path in partition.files):
             with self._lake.reading(self._lake.place(fragment)):
                 rows += fragment.count_rows()
+                self.found = {field.name: logical_type(field.type) for field in fragment.physical_schema} | self.found
         return rows
 
     def batches(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[LakeRecords]:
@@ -123,7 +127,7 @@ class LakeSource:
         """A file's own columns against the pinned ones; columns that are folder names are in no file."""
         if self._pinned is None or self._lake.version is not None:  # a Delta table's log keeps its files to one schema
             return
-        found = {field.name: str(field.type) for field in fragment.physical_schema}
+        found = {field.name: logical_type(field.type) for field in fragment.physical_schema}
         in_folders = ds.get_partition_keys(fragment.partition_expression)
         schema = {name: kind for name, kind in self._pinned.schema.items() if name not in in_folders}
         pinned = dataclasses.replace(self._pinned, schema=schema)
@@ -146,6 +150,19 @@ class LakeSource:
         return {name: NO_VALUE if value is None else folder_value(str(value)) for name, value in keys.items()}
 
 
+def logical_type(kind: pa.DataType | str) -> str:
+    """A type, or its name in a manifest, as columns are compared: however long texts may be, with or without a dictionary."""
+    name = re.sub(r"^dictionary<values=(.*), indices=.*>$", r"\1", str(kind))
+    return {"large_string": "string", "string_view": "string", "large_binary": "binary", "binary_view": "binary"}.get(name, name)
+
+
+def _without_width(kind: pa.DataType) -> pa.DataType:
+    """Text and bytes of any length in their usual form; Parquet itself has only one."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+
+
 def find_files(config: LakeConfig, source: str, key: bytes, numbers: Sequence[str]) -> list[str]:
     """The paths below a source of the files that messages call by these numbers."""
     lake, wanted = open_lake(source, config, number=functools.partial(file_number, key)), set(numbers)
@@ -162,13 +179,14 @@ def folder_value(value: str) -> str:
 
 
 def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> None:
-    """Rejects columns that are missing or have another type, and new ones, which are never published, unless allowed."""
-    expected = {**pinned.schema, **{name: kind for name, kind in pinned.added.items() if name in found}}
+    """Rejects used columns that are missing or have another type, and new columns, which are never published, unless allowed."""
+    known = {**pinned.schema, **pinned.added}
+    expected = {name: logical_type(kind) for name, kind in pinned.schema.items() if name in pinned.used}
     differences = {
         "missing": sorted(set(expected) - set(found)),
         # A file without rows may know the type of no column: null goes with every type.
         "of another type": sorted(n for n in expected if n in found and len({expected[n], found[n]} - {"null"}) > 1),
-        "new": [] if pinned.anything_new else sorted(set(found) - set(expected)),
+        "new": [] if pinned.anything_new else sorted(set(found) - set(known)),
     }
     if any(differences.values()):
         listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names)

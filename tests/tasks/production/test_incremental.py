@@ -113,17 +113,40 @@ def test_new_columns_need_a_flag_and_others_are_refused(champion: Path, lake: Pa
     plan, manifest = protect(champion, lake, target, new_columns=True)
     assert len(plan.work) == 1
     assert "extra" not in released(target)[DAY].column_names
-    _rewrite(_file(lake, "day=2026-11-13"), secret=pa.array(range(200)))
-    with pytest.raises(DataError, match="of another type: secret"):
+    _rewrite(_file(lake), extra=pa.array(["y"] * 200))
+    plan, manifest = protect(champion, lake, target)  # accepted once and for all
+    assert len(plan.work) == 1
+    whole = _file(lake, "day=2026-11-13").read_bytes()
+    _rewrite(_file(lake, "day=2026-11-13"), topic=pa.array(range(200)))
+    with pytest.raises(DataError, match="of another type: topic"):
         protect(champion, lake, target, new_columns=True)
-    pq.write_table(pq.read_table(_file(lake), partitioning=None).drop_columns(["secret"]), _file(lake))
-    with pytest.raises(DataError, match="missing: secret"):
+    _file(lake, "day=2026-11-13").write_bytes(whole)
+    pq.write_table(pq.read_table(_file(lake), partitioning=None).drop_columns(["topic"]), _file(lake))
+    with pytest.raises(DataError, match="missing: topic"):
         protect(champion, lake, target, new_columns=True)
     assert open_target(str(target), state_of(str(target))).current() == manifest
     shutil.rmtree(lake)
     write_lake(make_table(start=2000).drop_columns(["call"]), lake)
     with pytest.raises(SchemaMismatch, match="missing columns: call"):
         protect(champion, lake, target)
+
+
+def test_only_used_columns_are_pinned_and_by_what_they_mean(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """Another writer stores texts as large strings or dictionaries, and unused columns come with other types or not at all."""
+    target, form = tmp_path / "out", "day=2026-11-{}".format
+    protect(champion, lake, target)
+    before, digests = released(target), published(target)
+    for day, kind in ((11, pa.large_string()), (12, pa.dictionary(pa.int32(), pa.string())), (13, pa.string_view())):
+        table = pq.read_table(_file(lake, form(day)), partitioning=None)
+        columns = {name: table.column(name).combine_chunks().cast(kind) for name in ("call", "customer", "gender", "topic")}
+        _rewrite(_file(lake, form(day)), **columns, secret=pa.array(range(200)))
+    table = pq.read_table(_file(lake, form(13)), partitioning=None)
+    pq.write_table(table.drop_columns(["secret"]), _file(lake, form(13)))
+    plan, manifest = protect(champion, lake, target)
+    assert plan.reasons() == {"input changed": 3}
+    assert manifest is not None
+    assert {name: table.equals(before[name]) for name, table in released(target).items()} == dict.fromkeys(before, True)
+    assert published(target) == digests
 
 
 def test_a_missing_partition_stops_the_run_unless_dropped(champion: Path, lake: Path, tmp_path: Path) -> None:
