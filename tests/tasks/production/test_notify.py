@@ -117,7 +117,8 @@ def test_drift(champion: Path, tmp_path: Path, received: list[Any]) -> None:
         moved.set_column(place, "vector", pa.array(list(vectors), moved.schema.field("vector").type)), tmp_path / "l"
     )
     with pytest.raises(DriftFound):
-        execute(make_options(champion, lake, tmp_path / "out"))
+        # A key whose sample of 37 people is large enough to show it.
+        execute(make_options(champion, lake, tmp_path / "out", key=with_key(4)))
     _only(received, "drift")
 
 
