@@ -93,7 +93,7 @@ def write_lake(folder: Path, records: int, partitions: int) -> None:
     rng = stream(1, "lake")
     for number in range(partitions):
         rows = range(records * number // partitions, records * (number + 1) // partitions)
-        ids = pa.array([f"call-{row:09d}" for row in rows])
+        ids = pa.array([f"{folder.name}-{row:09d}" for row in rows])  # others in each lake: a record is drawn once
         table = pa.table({"call": ids, "vector": vectors(rng.standard_normal((len(rows), FEATURES_WIDE), dtype=np.float32))})
         path = folder / f"day={number:03d}" / "part-0.parquet"
         path.parent.mkdir(parents=True)

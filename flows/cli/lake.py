@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.cli.console import stop_at
+from flows.cli.ledger import ledger_app
 from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, overrides, read_config, taking
 from flows.cli.status import status, version_text
 from pass_core.errors import ConfigError
@@ -23,6 +24,7 @@ key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or print its 
 donors_app = typer.Typer(no_args_is_help=True, help="Remove donors from the pool.")
 lake_app.add_typer(key_app, name="key")
 lake_app.add_typer(donors_app, name="donors")
+lake_app.add_typer(ledger_app, name="ledger")
 
 Source = Annotated[str, typer.Argument(help="Lake to protect: a path or URL (s3://).", show_default=False)]
 Target = Annotated[str, typer.Argument(help="Protected lake; readers open TARGET/current.", show_default=False)]
@@ -43,7 +45,7 @@ Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", 
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
 Rehash = Annotated[bool, typer.Option("--rehash", help="Read all source files to find changes.")]
-Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
+Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed or raise draws_at_most.", metavar="TEXT")]
 BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {

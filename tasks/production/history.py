@@ -98,6 +98,7 @@ def _publish_again(target: Target, base: Manifest, current: Manifest, held: Leas
         previous=current.place,
         places=dict.fromkeys(base.partitions, place) if target.carries else base.places,
         restores=base.version,
+        ledger=current.ledger,  # which has counted more since an earlier version
     )
     note_version(target.state, manifest)
     target.publish(manifest, {}, held, base)

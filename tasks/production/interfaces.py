@@ -25,7 +25,7 @@ class SourcePartition:
     digest: str  # of the names and states of the table's files: changes whenever one of them may have been written
     files: tuple[str, ...]
     reason: str = ""  # why it needs work
-    redraws: int = 1  # draws of its records after this run, according to the manifest
+    redraws: int = 0  # draws of its records after this run, according to the manifest; 0 where none is drawn again
     sampled: int = 0  # records to keep for the audit gate
 
 

@@ -86,6 +86,7 @@ class Manifest:
     places: Mapping[str, str]  # partition -> folder below the target that its files' paths start from
     audit: Mapping[str, Any]  # the gate's result for the partitions that are new in this version
     restores: int | None = None  # the version that a rollback published again
+    ledger: Mapping[str, Any] | None = None  # the draw ledger's entry, and its epoch, that this version depends on
     format: int = FORMAT
 
 

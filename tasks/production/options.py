@@ -22,7 +22,7 @@ class ProtectOptions(BaseModel):
     models: str = Field(default="data", description="Root folder of the trained model, its pool and its audit.")
     params: str = Field(default="params.yaml", description="The parameter file.")
     settings: tuple[str, ...] = Field(default=(), description="Overrides of parameters, path=value each.")
-    state: str | None = Field(default=None, description="Private folder of staging and ledger; default: beside the target.")
+    state: str | None = Field(default=None, description="Private folder of staging and receipts; default: beside the target.")
     key_file: str | None = Field(default=None, description="File of the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")
     key_block: str | None = Field(default=None, description="The Prefect Secret block with the draw key.")
     workers: int | None = Field(default=None, description="Worker processes; default: one per core; 0: this process.")
@@ -34,7 +34,7 @@ class ProtectOptions(BaseModel):
     new_columns: bool = Field(default=False, description="Accept new source columns (never published).")
     drop_missing: bool = Field(default=False, description="Remove partitions that were deleted from the source.")
     rehash: bool = Field(default=False, description="Read all source files again, also those whose size, times and inode agree.")
-    redraw: str | None = Field(default=None, description="Reason for exceeding protect.draws_at_most.")
+    redraw: str | None = Field(default=None, description="Reason to exceed or raise protect.draws_at_most.")
     break_lock: str | None = Field(default=None, description="Reason for ending another machine's lease before its time.")
     target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")
 
@@ -58,6 +58,10 @@ class ProtectOptions(BaseModel):
             raise ConfigError("seed: expected none in production, where the secret key decides the draws; remove --set seed")
         return load_config(Path(self.params).resolve(), overrides).with_names((self.dataset,), (self.method,))
 
+    def ledger_folder(self, config: Config) -> Path:
+        """The data set's draw ledger, which all its targets share."""
+        return ledger_folder(Path(self.params), config, self.dataset)
+
     def absolute(self) -> "ProtectOptions":
         """The same with absolute paths, for runs that start in another folder."""
         places = {name: getattr(self, name) for name in ("source", "target", "models", "params", "state", "key_file")}
@@ -69,11 +73,16 @@ def absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).resolve())
 
 
+def ledger_folder(params: Path, config: Config, dataset: str) -> Path:
+    """The folder of a data set's draw ledger: below `protect.ledger`, beside params.yaml unless it is an absolute path."""
+    return params.resolve().parent / Path(config.protect.ledger).expanduser() / dataset
+
+
 def state_of(target: str, state: str | Path | None = None) -> Path:
     """The private folder of a target; beside a local one by default, so that files can be moved between them."""
     if state:
         return Path(state).resolve()
     if "://" in target:
-        raise ConfigError(f"{target}: expected a local folder for staging and ledger, found none; give --state")
+        raise ConfigError(f"{target}: expected a local folder for staging and receipts, found none; give --state")
     path = Path(target).resolve()
     return path.parent / f".{path.name}.state"

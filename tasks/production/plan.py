@@ -58,7 +58,7 @@ def make_plan(
         else:
             unchanged.append(name)
             continue
-        draws = (receipt.draws if receipt else 1) + bool(REDRAWING & set(changes))
+        draws = receipt.draws + 1 if receipt and REDRAWING & set(changes) else 0
         work.append(dataclasses.replace(partition, reason=reason, redraws=draws))
     return Plan(tuple(work), tuple(unchanged), tuple(name for name in published if name not in partitions))
 

@@ -19,11 +19,12 @@ from tasks.production.attempts import attempt_all
 from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
 from tasks.production.binding import bind, check_binding, note_version
 from tasks.production.crash_points import crash_point
-from tasks.production.draw_ledger import Ledger, refuse_past
+from tasks.production.draw_ledger import Ledger
 from tasks.production.evidence import Evidence
 from tasks.production.history import open_target
 from tasks.production.inputs import Inputs
 from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
+from tasks.production.ledger_upkeep import require_counted, take_over
 from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
 from tasks.production.pinned import check_pinned
@@ -80,7 +81,7 @@ class Protection:
         columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
         check_drift(options.source, columns, self._source.schema)
         self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
-        self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(self.state / "ledger")
+        self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         self.job = self._make_job(model, pool, columns, draw_key)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published = PublishedFiles(self.target)
@@ -124,6 +125,7 @@ class Protection:
 
     def plan(self) -> Plan:
         """What needs work and why."""
+        require_counted(self._manifest, self._ledger, self.state / "ledger")
         chosen = {name: one for name, one in self._source.partitions().items() if self.options.covers(name)}
         self.target.check(self._source.released_schema(self.job.release, self.job.plain_lists), list(chosen))
         damaged = self._published.damaged(self._manifest) if self._manifest else ()
@@ -135,20 +137,21 @@ class Protection:
     @contextlib.contextmanager
     def open(self, plan: Plan) -> Iterator[Lease]:
         """Rejects too many draws before work starts, takes the lock, and starts or resumes staging; clears it on a full disk."""
-        limit = self.config.protect.draws_at_most
-        refuse_past(limit, {p.name: p.redraws for p in plan.work}, self.options.redraw)
+        redraws, limit = {p.name: p.redraws for p in plan.work}, self.config.protect.draws_at_most
+        self._ledger.refuse_early(self.job.pins.draw, redraws, limit, self.options.redraw)
         try:
             with storage_errors(self.state), self.target.lock(self.options.break_lock) as held:
                 crash_point("locked")
                 if self.target.current() != self._manifest:
                     raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
-                self._staging.pin(self.job.pins, self._numerics)
+                take_over(self.state / "ledger", self._ledger)
+                self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
+                self._staging.pin(self.job.pins, self._numerics, key_id(self.job.ledger_key))
                 crash_point("pinned")
                 if left := self._withdrawal:
                     pool, models = self.job.pins.pool, absolute(self.options.models)
                     noted = NotedWithdrawal(pool=left.pool, after=pool, donors=left.donors, models=models)
                     note_withdrawal(self.state, noted)
-                self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
                 threading.Thread(target=load_library, daemon=True).start()  # takes seconds, while the workers work
                 yield held
         except StorageError as error:
@@ -225,17 +228,14 @@ class Protection:
         self._staging.refuse_damaged()
         if before := self._manifest:
             self._published.refuse_damaged(before, self._kept(plan).keys() - staged.keys())
-        draw, hashes = self.job.pins.draw, {name: one.load("hashes") for name, one in staged.items()}
-        draws = {name: self._ledger.draws(one, draw) for name, one in hashes.items()}
-        refuse_past(self.config.protect.draws_at_most, draws, self.options.redraw)
+        pairs = {name: one.load("draws") for name, one in staged.items()}
+        draws, mark = self._ledger.record(self.job.pins.draw, pairs, self.config.protect.draws_at_most, self.options.redraw)
+        crash_point("ledger written")
         receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
         for name, receipt in receipts.items():
             self._receipts.save(receipt, staged[name].load("donors"))
             self._inputs.save(name, *staged[name].inputs())
-        if staged:
-            self._ledger.record(draw, self._version + 1, list(hashes.values()), self.options.redraw)
-        crash_point("ledger written")
-        manifest = self._next(plan, receipts, held, result)
+        manifest = dataclasses.replace(self._next(plan, receipts, held, result), ledger=dataclasses.asdict(mark))
         note_version(self.state, manifest)
         self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
         self._finish()

@@ -53,8 +53,8 @@ class Staged:
         tables = [self.folder / DATA / file.path for file in self.receipt.files if file.path.endswith(".parquet")]
         return " / ".join(sorted({str(pq.read_schema(path)) for path in tables}))
 
-    def load(self, name: Literal["donors", "hashes"]) -> np.ndarray:
-        """How often each donor was drawn, or the records' keyed hashes for the ledger, sorted."""
+    def load(self, name: Literal["donors", "draws"]) -> np.ndarray:
+        """How often each donor was drawn, or the ledger's pairs of hashes: record and payload, sorted by record."""
         with _whole(self.folder):
             return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
 
@@ -75,9 +75,13 @@ class Staging:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def pin(self, pins: Pins, numerics: Mapping[str, Any]) -> None:
-        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic."""
-        now, path = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics)}, self.folder / PINNED
+    def pin(self, pins: Pins, numerics: Mapping[str, Any], ledger: str) -> None:
+        """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic.
+
+        `ledger` is the id of the key that staged records are hashed with.
+        """
+        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics), "ledger": ledger}
+        path = self.folder / PINNED
         before = _readable(path)
         if before.get("pins") == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
             differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])

@@ -17,13 +17,14 @@ from pass_core.errors import DataError, MethodError, PassError, SchemaMismatch, 
 from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
+from tasks.production.draw_counts import PairArray, ledger_pairs
 from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import OutputFile, Receipt
 from tasks.production.pinned import read_pinned
 from tasks.production.source import LakeSource
 from tasks.production.source_files import notes_digest
 from tasks.production.staging import CARRIED, DATA, INPUTS, staged_folder, write_receipt
-from tasks.release.draw import KeyedRelease, donor_units
+from tasks.release.draw import KeyedRelease, donor_units, drawn_from, payload_words
 from tasks.release.rows import ReleasedRows, write_rows
 from tasks.running.numerics import fingerprint, fixed_numerics
 from tasks.storage.files import file_digest, is_full, json_digest, storage_errors, write_json
@@ -31,6 +32,7 @@ from tasks.storage.parquet import class_indices, labels_of
 
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
 FILE_ROWS = 2**20
+PAYLOAD_WORD = "\0payload"  # column of the payloads' digests, beside the lake's own
 
 
 class Worker:
@@ -77,10 +79,10 @@ class Worker:
         quarantine = Quarantine(job.lake.corrupt_files_allowed, f"dataset.{job.run.dataset}.corrupt_files_allowed")
         with storage_errors(job.staging), fixed_numerics(THREADS), staged_folder(job.staging, name) as folder:
             crash_point("partition started", name)
-            donors, hashes, passed, sample = self._draw(partition, quarantine)
+            donors, draws, passed, sample = self._draw(partition, quarantine)
             counts = np.bincount(donors, minlength=self.channel.pool_size)
             paths = self._write(folder / DATA, donors, passed, name)
-            np.save(folder / "hashes.npy", hashes)
+            np.save(folder / "draws.npy", draws)
             np.save(folder / "donors.npy", counts)
             np.savez(folder / "sample.npz", **sample)  # type: ignore[arg-type]
             crash_point("partition written")
@@ -103,10 +105,10 @@ class Worker:
 
     def _draw(
         self, partition: SourcePartition, quarantine: Quarantine
-    ) -> tuple[IntArray, WordArray, pa.Table | None, dict[str, np.ndarray]]:
-        """Streams the records once: donors and passed columns in the released order, sorted hashes, the gate's sample."""
+    ) -> tuple[IntArray, PairArray, pa.Table | None, dict[str, np.ndarray]]:
+        """Streams the records once: donors and passed columns in the released order, the ledger's pairs, the gate's sample."""
         job, lake, name = self.job, self.job.lake, partition.name
-        parts: list[tuple[IntArray, WordArray, WordArray, pa.Table]] = []
+        parts: list[tuple[IntArray, WordArray, WordArray, WordArray, pa.Table]] = []
         sample: dict[str, np.ndarray] = {}
         for records, features in self._blocks(partition, quarantine):
             ids: list[str] = records.column(lake.record_id).to_pylist()
@@ -120,22 +122,22 @@ class Worker:
             hashes = keyed_words(job.ledger_key, "ledger", (job.run.dataset,), ids)
             persons = keyed_words(job.ledger_key, "person", (), self._persons(records)) if lake.person else hashes
             units = np.full(len(ids), -1, dtype=np.int64) if exclusion is None else exclusion.record_units
+            payloads = drawn_from(records.column(PAYLOAD_WORD).to_numpy(), [units, *carried.values()])
             labels = [class_indices(records, attribute.name, attribute.classes) for attribute in self._attributes]
             columns: dict[str, np.ndarray] = {"words": words, "features": features, "donors": donors, "persons": persons}
             columns |= {"units": units, "labels": np.array(labels, dtype=np.int64).reshape(len(labels), len(ids)).T}
             columns["records"] = hashes
             columns |= {CARRIED + attribute: classes for attribute, classes in carried.items()}
             sample = _first_of(partition.sampled, sample, columns)
-            parts.append((donors, words, hashes, records.select(self.source.passed_columns)))
+            parts.append((donors, words, hashes, payloads, records.select(self.source.passed_columns)))
         if not parts:  # an empty day, or all records were erased
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64), None, {}
-        donors, words, hashes = (np.concatenate([part[k] for part in parts]) for k in range(3))
-        unique, order = np.unique(hashes), np.argsort(words, kind="stable")
-        if len(unique) < len(hashes):
-            repeated = len(hashes) - len(unique)
+            return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.uint64), None, {}
+        donors, words, hashes, payloads = (np.concatenate([part[k] for part in parts]) for k in range(4))
+        if repeated := len(hashes) - len(np.unique(hashes)):
             raise DataError(f"{name}: expected every record id once, found {repeated} repeated; remove them from the lake")
-        passed = pa.concat_tables([part[3] for part in parts]).take(pa.array(order)) if self.source.passed_columns else None
-        return donors[order], unique, passed, sample
+        order = self._keyed.version_order(words, payloads, job.pins.draw)
+        passed = pa.concat_tables([part[4] for part in parts]).take(pa.array(order)) if self.source.passed_columns else None
+        return donors[order], ledger_pairs(job.ledger_key, job.run.dataset, hashes, payloads), passed, sample
 
     def _blocks(self, partition: SourcePartition, quarantine: Quarantine) -> Iterator[tuple[pa.Table, FloatArray]]:
         """Records without payloads, and their features, whole blocks at a time, so that only the last block is padded."""
@@ -144,7 +146,8 @@ class Worker:
             if not len(records.payloads):
                 continue
             features = checked_features(self._extractor, records.payloads, THREADS, partition.name)
-            waiting.append((records.columns, features))
+            digests = pa.array(payload_words(records.payloads))
+            waiting.append((records.columns.append_column(PAYLOAD_WORD, digests), features))
             rows = sum(len(part) for _, part in waiting)
             if rows >= BLOCK_ROWS:
                 (joined, features), whole = _joined(waiting), rows - rows % BLOCK_ROWS
@@ -181,7 +184,7 @@ def _joined(parts: list[tuple[pa.Table, FloatArray]]) -> tuple[pa.Table, FloatAr
 
 
 def _first_of(wanted: int, sample: dict[str, np.ndarray], columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Keeps the records that come first in the released order: a random sample that is the same in every run."""
+    """Keeps the records that come first in the order of the words: a random sample that is the same in every run."""
     first = np.argsort(columns["words"], kind="stable")[:wanted]  # before anything is copied
     columns = {name: values[first] for name, values in columns.items()}
     joined = {name: np.concatenate([sample[name], new]) if sample else new for name, new in columns.items()}

@@ -36,8 +36,9 @@ class TrackingConfig:
 class ProtectConfig(Checked):
     """How a lake is protected in production."""
 
-    # of one record, across models, pools and keys; an attacker can average over several (--redraw)
+    # of one record, across models, pools, keys and targets; an attacker can average several. Raising it needs --redraw 'reason'
     draws_at_most: int = ranged(1, at_least=1)
+    ledger: str = "data/ledger"  # private folder that counts draws, with a folder per data set; relative to params.yaml
     audit_records: int = ranged(10_000, at_least=1)  # audited before anything is published; all of them if there are fewer
     keep_versions: int = ranged(2, at_least=1)  # kept after publishing, the current one included; older ones are deleted
     accept_undecided: str = ""  # who accepts, and why, to publish what the audit cannot decide; empty: nothing is published then

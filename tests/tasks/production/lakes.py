@@ -65,8 +65,8 @@ def write_params(folder: Path, **changes: object) -> Path:
 
 
 def make_table(days: int = 3, per_day: int = 200, start: int = 0) -> pa.Table:
-    """Calls of some days: the vector reveals gender and topic."""
-    n = days * per_day
+    """Calls of some days: the vector reveals gender and topic. Of one start, fewer days are the first of three."""
+    n = max(days, 3) * per_day
     rng = stream(11, "calls", str(start))
     gender, topic = rng.integers(0, 2, n), rng.integers(0, 3, n)
     vectors: FloatArray = rng.normal(size=(n, WIDTH)).astype(np.float32)
@@ -82,7 +82,7 @@ def make_table(days: int = 3, per_day: int = 200, start: int = 0) -> pa.Table:
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),
             "secret": pa.array([f"note-{k}" for k in range(n)]),
         }
-    )
+    ).slice(0, days * per_day)
 
 
 def write_lake(table: pa.Table, folder: Path, by: tuple[str, ...] = ("day",)) -> Path:
@@ -142,10 +142,17 @@ def make_options(
     key: bytes = DRAW_KEY,
     **more: Any,
 ) -> ProtectOptions:
-    """Options for the calls, in this process unless `more` has another number."""
+    """Options for the calls, in this process unless `more` has another number, and a ledger beside the target or its state."""
+    beside = Path(more["state"]) if "://" in str(target) and "state" in more else Path(str(target))
+    more["settings"] = (f"protect.ledger={ledger_beside(beside).parent}", *more.get("settings", ()))
     places = {"models": root, "params": write_params(root.parent, **(params or {})), "key_file": write_key(root.parent, key)}
     given = {name: str(value) if isinstance(value, Path) else value for name, value in (places | {"workers": 0} | more).items()}
     return ProtectOptions(source=str(source), target=str(target), dataset=KEY.dataset, **given)
+
+
+def ledger_beside(target: Path) -> Path:
+    """The draw ledger of the calls that runs into this target count in."""
+    return target.resolve().parent / "ledger" / KEY.dataset
 
 
 def write_key(folder: Path, key: bytes) -> Path:

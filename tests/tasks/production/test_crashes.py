@@ -19,10 +19,12 @@ from pass_core.errors import PassError, StorageError
 from pass_core.randomness import stream
 from tasks.expectations.suites import load_library
 from tasks.production import crash_points
+from tasks.production.draw_ledger import Ledger
+from tasks.production.ledger_upkeep import verify
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute
 from tests.conftest import PROJECT
-from tests.tasks.production.lakes import PassGate, make_options, make_table, protect, published, write_lake
+from tests.tasks.production.lakes import PassGate, ledger_beside, make_options, make_table, protect, published, write_lake
 
 FORK = multiprocessing.get_context("fork")
 
@@ -82,6 +84,7 @@ def _survives(step: str, champion: Path, versions: Any, target: Path) -> bool:
     protect(champion, second, target, drop_missing=True)
     assert _read(target) == new
     assert not (state_of(str(target)) / "staging").exists()
+    assert verify(Ledger(ledger_beside(target)))["draws"] == 600  # each record once, whenever the run died
     return died
 
 

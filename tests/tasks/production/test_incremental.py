@@ -17,7 +17,9 @@ from pyarrow import csv
 from pass_core.errors import AuditFailed, ConfigError, DataError, PartitionsQuarantined, SchemaMismatch, StorageError
 from tasks.audits.unlabelled import read_labelled_audit
 from tasks.config import load_config
+from tasks.production.draw_ledger import Ledger
 from tasks.production.history import open_target
+from tasks.production.ledger_upkeep import verify
 from tasks.production.manifest import Receipts
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute, plan_of
@@ -31,6 +33,7 @@ from tests.tasks.production.lakes import (
     PARAMS,
     FailGate,
     PassGate,
+    ledger_beside,
     make_options,
     make_table,
     protect,
@@ -253,16 +256,14 @@ def test_another_key_or_model_draws_again_only_when_somebody_decides(champion: P
     assert manifest is not None
     assert {receipt.draws for receipt in manifest.partitions.values()} == {2}
     assert not set(before) & set(published(target))
-    decisions = [read_json(path) for path in (state_of(str(target)) / "ledger").glob("*.json")]
-    assert decisions == [{"redraw": "yearly rotation"}]
+    assert verify(Ledger(ledger_beside(target)))["reasons"] == ["yearly rotation"]
     # Even for a target of its own: the ledger knows the records, not only what is published here.
     other = tmp_path / "other"
-    state = state_of(str(target))
     with pytest.raises(ConfigError, match="drawn 3 times"):
-        protect(champion, lake, other, key=with_key(2), state=state)
+        protect(champion, lake, other, key=with_key(2))
     assert not (other / "current").exists()
     # Back to the first key: the same draw as then, which is no new one.
-    _, manifest = protect(champion, lake, target, redraw="back")
+    _, manifest = protect(champion, lake, target)
     assert published(target) == before
     assert manifest is not None
     assert {receipt.draws for receipt in manifest.partitions.values()} == {2}

@@ -57,7 +57,7 @@ def expected(champion: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return published(folder / "out")
 
 
-@pytest.mark.parametrize("pattern", ["data/**/*.parquet", "hashes.npy", "donors.npy"])
+@pytest.mark.parametrize("pattern", ["data/**/*.parquet", "draws.npy", "donors.npy"])
 def test_a_bit_that_flips_in_staging_is_not_published(
     champion: Path, lake: Path, tmp_path: Path, expected: dict[str, bytes], pattern: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_bit_that_flips_in_staging_is_not_published(
 
 
 @pytest.mark.parametrize("change", [_flip, _empty])
-@pytest.mark.parametrize("pattern", ["*/data/**/*.parquet", "*/hashes.npy", "*/sample.npz", "*/receipt.json", "pinned.json"])
+@pytest.mark.parametrize("pattern", ["*/data/**/*.parquet", "*/draws.npy", "*/sample.npz", "*/receipt.json", "pinned.json"])
 def test_what_an_unfinished_run_left_damaged_is_made_again(
     champion: Path, lake: Path, tmp_path: Path, expected: dict[str, bytes], *, pattern: str, change: Callable[[Path], None]
 ) -> None:
@@ -96,7 +96,7 @@ def test_what_must_survive_a_power_cut_is_synced_before_it_gets_its_name(
     monkeypatch.setattr(os, "fsync", noted)
     protect(champion, lake, tmp_path / "out")
     own = os.getpid()
-    assert {"hashes.npy", "donors.npy", "sample.npz", "data", "staging", f".receipt.json.{own}", f".pinned.json.{own}"} <= synced
+    assert {"draws.npy", "donors.npy", "sample.npz", "data", "staging", f".receipt.json.{own}", f".pinned.json.{own}"} <= synced
     receipts = list((state_of(str(tmp_path / "out")) / "receipts").glob("*.json"))
     assert len(receipts) == 3
     assert {f".{path.name}.{own}" for path in receipts} <= synced
