@@ -24,6 +24,7 @@ from tasks.production.manifest import Receipts
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute, plan_of
 from tasks.production.withdrawal import withdraw
+from tasks.production.writer_lock import LOCK
 from tasks.registry import STEPS
 from tasks.running.layout import Layout
 from tasks.running.step import run_step
@@ -388,7 +389,7 @@ def test_too_little_space_is_reported_first(champion: Path, lake: Path, tmp_path
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StorageError, match="free space"):
         protect(champion, lake, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [LOCK]  # nothing but the lock
 
 
 def test_labelled_and_unlabelled_gates(champion: Path, lake: Path, tmp_path: Path) -> None:
