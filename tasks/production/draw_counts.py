@@ -39,8 +39,8 @@ class Counted:
 def count_draws(staged: Sequence[PairArray], segments: Mapping[str, Sequence[PairArray]], draw: str) -> Iterator[Counted]:
     """Counts the records of partitions that are about to be published under `draw`; `segments` are the ledger's, by draw."""
     kept = [(name, part) for name, parts in segments.items() for part in parts]
-    largest = max([sum(map(len, staged)), *(len(part) for _, part in kept)])
-    number = max(1, -(-largest // RANGE_ROWS))
+    rows = sum(map(len, staged)) + sum(len(part) for _, part in kept)
+    number = max(1, -(-rows // RANGE_ROWS))
     cuts = [_cuts(part, number) for part in (*staged, *(part for _, part in kept))]
     for k in range(number):
         parts = [np.array(part[cut[k] : cut[k + 1]]) for part, cut in zip(staged, cuts, strict=False)]

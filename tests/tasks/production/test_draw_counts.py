@@ -1,10 +1,13 @@
 """Counting against a dictionary of sets: random segments, repeated and changed payloads, many ranges."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pass_core.randomness import stream
 from tasks.production import draw_counts
 from tasks.production.draw_counts import UNKNOWN, PairArray, count_draws, ledger_pairs
 from tasks.release.draw import drawn_from, payload_words
@@ -74,3 +77,19 @@ def test_what_a_draw_depends_on_is_told_apart() -> None:
     assert len(set(drawn_from(words, [units, classes]).tolist())) == 3
     assert drawn_from(words, [units, classes])[0] != drawn_from(words, [classes, units])[1]
     assert (drawn_from(words, []) == words).all()
+
+
+def test_memory_does_not_grow_with_the_number_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A year of nightly runs writes many segments, each shorter than a range."""
+    monkeypatch.setattr(draw_counts, "RANGE_ROWS", 2**14)
+    words = np.sort(stream(1, "ledger").integers(1, 2**64, (64, 2**12), dtype=np.uint64), axis=1)
+    nights = [np.stack([night, night], axis=1) for night in words]
+
+    def peak(segments: list[PairArray]) -> int:
+        tracemalloc.start()
+        assert sum(len(found.new) for found in count_draws([nights[0]], {"a": segments}, "a")) == 2**12
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(nights[1:]) < 2 * peak(nights[1:4])

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from pass_core.channel.draws import keyed_words
 from pass_core.errors import ConfigError, DataError, PassError
+from tasks.production import draw_ledger
 from tasks.production.draw_counts import PairArray
 from tasks.production.draw_key import find_key, new_key
 from tasks.production.draw_ledger import Ledger
@@ -22,6 +23,7 @@ from tasks.production.ledger_upkeep import verify
 from tasks.production.manifest import load_manifest
 from tasks.production.options import state_of
 from tasks.production.run import plan_of
+from tasks.storage.files import file_digest
 from tests.tasks.production.lakes import (
     KEY,
     ledger_beside,
@@ -90,6 +92,35 @@ def test_two_targets_count_together(champion: Path, lake: Path, tmp_path: Path) 
     protect(champion, lake, other)  # the same donors: nothing new to average
     assert released(one) == released(other)
     assert _ledger("verify", one)["draws"] == 600
+
+
+def test_targets_that_are_given_one_state_folder_count_together(champion: Path, lake: Path, tmp_path: Path) -> None:
+    one, other, state = tmp_path / "one", tmp_path / "other", tmp_path / "state"
+    protect(champion, lake, one, state=state)
+    with pytest.raises(ConfigError, match=r"3 partition.*drawn 2 times"):
+        protect(champion, lake, other, state=state, key=with_key(1))
+    assert not (other / "current").exists()
+    write_lake(make_table(days=1, start=2600), tmp_path / "more")
+    protect(champion, tmp_path / "more", other, state=state)  # the first version of this target, too
+    assert _ledger("verify", one)["draws"] == 800
+    with pytest.raises(ConfigError, match=r"1 partition.*drawn 2 times"):  # records of the other target
+        protect(champion, tmp_path / "more", one, state=state, key=with_key(1), drop_missing=True)
+
+
+def test_a_run_reads_every_segment_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger of a billion draws has 16 GB: reading it again after the entry was written would double the time."""
+    ledger, read = Ledger(tmp_path / "ledger"), list[str]()
+
+    def digest_of(path: Path) -> str:
+        read.append(path.stem)
+        return file_digest(path)
+
+    ledger.record("first", _pairs(1000), 2, "why")
+    ledger.record("second", _pairs(999), 2, "why")
+    written = [path.stem for path in ledger.folder.glob("*.draws")]
+    monkeypatch.setattr(draw_ledger, "file_digest", digest_of)
+    ledger.record("first", _pairs(1000), 2, None)
+    assert sorted(one for one in read if one in written) == sorted(written)
 
 
 def test_one_run_draws_no_record_with_two_payloads(champion: Path, lake: Path, tmp_path: Path) -> None:
