@@ -2,11 +2,11 @@
 
 python benchmarks/ledger.py [draws] [segments]: 10,000,000 records, drawn once each by 20 runs, whose pairs are made as workers
 make them and written by `Ledger.record`. Then runs of 100,000, of 1,000,000 and of as many records as the ledger holds look
-themselves up: half of them are in it, half are new and are appended, as when late files arrive. What counts is all of
-`Ledger.record`: reading the ledger and comparing its digests, counting, writing and syncing; `counted` is counting alone. Before
-verifying and before each `record` the ledger is dropped from the page cache; counting alone finds it there.
-Each run has a process of its own. Its memory is what that process alone holds at its peak; pages of mapped files, which the
-system takes back when it needs them, are shown apart. A ledger of a tenth of the draws, in as many segments, is for comparison.
+themselves up: half of them are in it (or all of it), the others are new and are appended, as when late files arrive. What
+counts is all of `Ledger.record`: reading the ledger and comparing its digests, counting, writing and syncing; `counted` is
+counting alone. Before verifying and before each `record` the ledger is dropped from the page cache; counting alone finds it
+there. Each run has a process of its own. Its memory is what that process alone holds at its peak; pages of mapped files, which
+the system takes back when it needs them, are shown apart. A ledger of a tenth of the draws in as many segments is for comparison.
 """
 
 import json
@@ -66,8 +66,8 @@ def memory(name: str) -> float:
 def look_up(folder: Path, draws: int, records: int) -> None:
     """Records a run in this process, and prints what it took."""
     ledger = Ledger(folder)
-    half = records // 2
-    known, new = (staged(ledger.key(), range(start, start + half)) for start in (0, draws + records))
+    held = min(records // 2, draws)
+    known, new = (staged(ledger.key(), rows) for rows in (range(held), range(draws, draws + records - held)))
     pairs = {f"{name}/{kind}": part for kind, parts in (("known", known), ("new", new)) for name, part in parts.items()}
     del known, new
     kept = [np.memmap(ledger.segment_path(one), "<u8", "r", shape=(one.rows, 2)) for one in ledger.entries().values()]
@@ -89,7 +89,7 @@ def look_up(folder: Path, draws: int, records: int) -> None:
     seconds = time.perf_counter() - started
     over.set()
     watcher.join()
-    assert found == half  # noqa: S101
+    assert found == records - held  # noqa: S101
     assert set(counts.values()) == {1}  # noqa: S101
     own_mb = {"own_mb": max(own) - before, "mapped_mb": memory("VmHWM") - max(own)}
     print(json.dumps({"seconds": seconds, "counting": counting, **own_mb}))

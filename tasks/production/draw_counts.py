@@ -57,7 +57,8 @@ def _cuts(part: PairArray, number: int) -> list[int]:
 
 
 def _count_range(staged: list[PairArray], held: Mapping[str, list[PairArray]], draw: str) -> Counted:
-    records = np.unique(np.concatenate([part[:, 0] for part in staged]))
+    ordered = np.sort(np.concatenate([part[:, 0] for part in staged]))
+    records = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]  # np.unique hashes, which is far slower here
     others: IntArray = np.zeros(len(records), dtype=np.int64)
     for name in set(held) - {draw}:
         others += _Payloads.of(records, held[name]).counts()
@@ -69,10 +70,11 @@ def _count_range(staged: list[PairArray], held: Mapping[str, list[PairArray]], d
         known.add(at[unseen], part[unseen, 1])
         new.append(part[unseen])
     after, rows = known.counts(), np.concatenate(new)
+    draws, fresh, first = others + after, after > before, before == 0  # once: a run may have thousands of partitions
     return Counted(
-        draws=[(others + after)[at] for at in places],
-        fresh=[(after > before)[at] for at in places],
-        first=[(before == 0)[at] for at in places],
+        draws=[draws[at] for at in places],
+        fresh=[fresh[at] for at in places],
+        first=[first[at] for at in places],
         new=rows[np.argsort(rows[:, 0], kind="stable")],
     )
 
