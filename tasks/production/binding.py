@@ -23,17 +23,24 @@ FILE, VERSIONS, DECISIONS = "target.json", "versions.jsonl", "decisions.jsonl"  
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Random names of a target and of its state folder."""
+    """Random names of a target and of its state folder, and the place where the target was when they were made."""
 
     target: str
     state: str
+    place: str
+
+    def wrote(self, manifest: Manifest) -> bool:
+        return (self.target, self.state) == (manifest.target_id, manifest.state_id)
 
 
 def check_binding(place: str, state: Path, manifest: Manifest | None) -> None:
     """Rejects a state folder that did not write the live version of the target at `place`."""
     own, noted = _read(state), max(version_times(state), default=0)
     version = manifest.version if manifest else 0
-    if manifest and own != Binding(manifest.target_id, manifest.state_id):
+    if manifest is None and own and own.place != place:
+        expected = f"expected a state folder of its own, found {state}, which belongs to {own.place}"
+        raise ConfigError(f"{place}: {expected}; give another folder with --state, or leave --state out")
+    if manifest and not (own and own.wrote(manifest)):
         found = f"found {state}, which {'belongs to another target' if own else 'is new or not a state folder'}"
     elif noted < version:
         found = f"found {state} as it was after version {noted}, although version {version} is live; it is an older copy"
@@ -45,12 +52,12 @@ def check_binding(place: str, state: Path, manifest: Manifest | None) -> None:
     raise ConfigError(f"{place}: expected the state folder that this target is bound to, {found}: {advice}")
 
 
-def bind(state: Path, manifest: Manifest | None) -> Binding:
+def bind(place: str, state: Path, manifest: Manifest | None) -> Binding:
     """The ids for the next version: those of the live version if this folder wrote it; a new folder gets its own."""
     own = _read(state)
-    if own and (manifest is None or own == Binding(manifest.target_id, manifest.state_id)):
+    if own and (manifest is None or own.wrote(manifest)):
         return own
-    made = Binding(manifest.target_id if manifest else secrets.token_hex(8), secrets.token_hex(8))
+    made = Binding(manifest.target_id if manifest else secrets.token_hex(8), secrets.token_hex(8), place)
     write_json(state / FILE, dataclasses.asdict(made))
     sync_file(state / FILE)
     return made

@@ -86,7 +86,7 @@ def _publish_again(target: Target, base: Manifest, current: Manifest, held: Leas
         lost = f"found none for {len(missing)} partition(s), such as {missing[0]}"
         raise DataError(f"version {base.version}: expected all files, {lost}; restore them, or choose another version")
     PublishedFiles(target).refuse_damaged(base, base.partitions, "restore them, or choose another version")
-    number, binding = current.version + 1, bind(target.state, current)
+    number, binding = current.version + 1, bind(target.location, target.state, current)
     place = target.place(number, held)
     manifest = dataclasses.replace(
         base,

@@ -75,7 +75,7 @@ class Protection:
         shape = TableInfo.load(pool).payload.shape
         self._source = LakeSource(dataclasses.replace(section, source=absolute(options.source), payload_shape=shape), draw_key)
         self._manifest = before = self.target.current()
-        check_binding(options.target, self.state, before)
+        check_binding(self.target.location, self.state, before)
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
         columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
@@ -295,7 +295,7 @@ class Protection:
         before, version, pinned = self._manifest, self._version + 1, self.job.columns
         kept = self._kept(plan)
         partitions = dict(sorted({**kept, **receipts}.items()))
-        place, binding = self.target.place(version, held), bind(self.state, before)
+        place, binding = self.target.place(version, held), bind(self.target.location, self.state, before)
         places = dict.fromkeys(partitions, place)
         if before and not self.target.carries:
             places |= {name: before.places[name] for name in kept if name not in receipts}

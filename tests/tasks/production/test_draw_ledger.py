@@ -94,17 +94,17 @@ def test_two_targets_count_together(champion: Path, lake: Path, tmp_path: Path) 
     assert _ledger("verify", one)["draws"] == 600
 
 
-def test_targets_that_are_given_one_state_folder_count_together(champion: Path, lake: Path, tmp_path: Path) -> None:
+def test_a_state_folder_is_for_one_target(champion: Path, lake: Path, tmp_path: Path) -> None:
     one, other, state = tmp_path / "one", tmp_path / "other", tmp_path / "state"
     protect(champion, lake, one, state=state)
-    with pytest.raises(ConfigError, match=r"3 partition.*drawn 2 times"):
-        protect(champion, lake, other, state=state, key=with_key(1))
+    with pytest.raises(ConfigError, match=rf"{other}: expected a state folder of its own, found {state}, which belongs to {one}"):
+        protect(champion, lake, other, state=state)
     assert not (other / "current").exists()
-    write_lake(make_table(days=1, start=2600), tmp_path / "more")
-    protect(champion, tmp_path / "more", other, state=state)  # the first version of this target, too
-    assert _ledger("verify", one)["draws"] == 800
-    with pytest.raises(ConfigError, match=r"1 partition.*drawn 2 times"):  # records of the other target
-        protect(champion, tmp_path / "more", one, state=state, key=with_key(1), drop_missing=True)
+    one.rename(moved := tmp_path / "moved")  # a target may move: its manifest names the folder
+    write_lake(make_table(days=1, start=2600), lake)
+    _, manifest = protect(champion, lake, moved, state=state)
+    assert manifest is not None
+    assert manifest.version == 2
 
 
 def test_a_run_reads_every_segment_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
