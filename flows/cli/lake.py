@@ -27,10 +27,10 @@ lake_app.add_typer(donors_app, name="donors")
 lake_app.add_typer(ledger_app, name="ledger")
 
 Source = Annotated[str, typer.Argument(help="Lake to protect: a path or URL (s3://).", show_default=False)]
-Target = Annotated[str, typer.Argument(help="Protected lake; readers open TARGET/current.", show_default=False)]
+Target = Annotated[str, typer.Argument(help="Protected lake, read at TARGET/current.", show_default=False)]
 Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml.", metavar="NAME", show_default=False)]
 Method = Annotated[str, typer.Option("--method", help="Method of the model.", metavar="NAME")]
-Models = Annotated[Path, typer.Option("--models", help="Folder of model, pool and audit.", metavar="DIR")]
+Models = Annotated[Path, typer.Option("--models", help="Model, pool and audit.", metavar="DIR")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
 SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file of overrides.", metavar="FILE")]
 State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
@@ -45,7 +45,7 @@ Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", 
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
 Rehash = Annotated[bool, typer.Option("--rehash", help="Read all source files to find changes.")]
-Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed or raise draws_at_most.", metavar="TEXT")]
+Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
 BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
