@@ -218,4 +218,4 @@ def test_config_explain_documents_any_path(project: Path, path: str, expected: s
 def test_config_explain_of_a_wrong_path(project: Path) -> None:
     done = _command(project, "config", "explain", "audit.treshold")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "audit.treshold: unknown (did you mean 'thresholds'?): expected one of attacks, depth, thresholds" in done.stderr
+    assert "audit.treshold: unknown (did you mean 'thresholds'?): expected one of attacks, effort, " in done.stderr
