@@ -69,7 +69,8 @@ def _found(
     runs = read_runs(state)
     alive = [run for run in runs if run.ended is None and run.is_running(state)]
     # The last to end, not to start: a run that was rejected while another one was writing says nothing about that one.
-    last = max((run for run in runs if run not in alive), key=lambda run: run.ended or run.started, default=None)
+    over = [run for run in reversed(runs) if run not in alive]  # of several in one second the one that started last counts
+    last = max(over, key=lambda run: run.ended or run.started, default=None)
     known |= {"writer": read_lease(state) or (alive[0].writer if alive else None), "last_run": last}
     known["staged"] = len(list(state.glob(f"staging/*/{RECEIPT}")))
     if manifest is None:
