@@ -16,7 +16,7 @@ FILE = "quarantine.json"
 NAMED_AT_MOST = 5  # in a message
 
 
-def note_quarantine(state: Path, plan: "Plan", failures: "Sequence[Failure]", version: int) -> None:
+def note_quarantine(state: Path, plan: "Plan", failures: "Sequence[Failure]" = (), version: int = 0) -> None:
     """Records partitions that failed, with the day and the live version of their first failure; forgets those that are well."""
     before = read_quarantine(state)
     handled = {planned.name for planned in plan.work} | set(plan.unchanged) | set(plan.missing)

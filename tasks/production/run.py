@@ -15,7 +15,7 @@ from tasks.production.observed import Progress, observed
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
-from tasks.production.quarantine import raise_failures
+from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.running.cores import usable_cores
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
@@ -70,6 +70,7 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
     run = _prepared(options, hooks)
     plan = run.plan()
     if run.idle(plan):
+        note_quarantine(run.state, plan)  # a partition may have been restored to what is published
         progress.outcome = "unchanged"
         return Outcome(plan)
     with track_step("protect", options.key, run.config.tracking, "local", Path(options.params).resolve().parent) as record:
