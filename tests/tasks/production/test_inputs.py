@@ -19,7 +19,17 @@ from tasks.production.file_states import file_state
 from tasks.production.options import state_of
 from tasks.production.run import plan_of
 from tasks.production.source_files import SourceFiles
-from tests.tasks.production.lakes import DRAW_KEY, WIDTH, make_options, make_table, protect, write_key, write_lake, write_params
+from tests.tasks.production.lakes import (
+    DRAW_KEY,
+    WIDTH,
+    ledger_beside,
+    make_options,
+    make_table,
+    protect,
+    write_key,
+    write_lake,
+    write_params,
+)
 from tests.tasks.production.s3 import BUCKET, s3_server
 
 DAY = "day=2026-11-12"
@@ -63,7 +73,7 @@ def test_other_bytes_of_the_same_size_and_time_are_noticed(
     protect(champion, lake, target)
     assert not plan_of(make_options(champion, lake, target)).work
     change(file, lambda path: _write(path, 1))
-    plan, _ = protect(champion, lake, target)
+    plan, _ = protect(champion, lake, target, redraw="corrected vectors")
     assert {one.name: one.reason for one in plan.work} == {DAY: "input changed"}
     assert not plan_of(make_options(champion, lake, target)).work
 
@@ -110,6 +120,7 @@ def test_rehash_reads_files_whose_states_agree(champion: Path, lake: Path, tmp_p
     assert not plan_of(make_options(champion, lake, target)).work
     options = ["--dataset", "calls", "--models", str(champion), "--params", str(write_params(champion.parent))]
     options += ["--key-file", str(write_key(champion.parent, DRAW_KEY)), "--rehash"]
+    options += ["--set", f"protect.ledger={ledger_beside(target).parent}"]
     shown = CliRunner().invoke(app, ["lake", "plan", str(lake), str(target), *options], catch_exceptions=False).output
     assert f"{DAY}: input changed" in shown
     assert "1 to do, 2 unchanged" in shown

@@ -105,15 +105,13 @@ def test_versions_rollback_status_and_the_next_run(
     assert read(target) == seen[0]
 
 
-@pytest.fixture(scope="module")
-def two_versions(champion: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], list[Any]]:
-    lake = tmp_path_factory.mktemp("lakes")
-
+@pytest.fixture
+def two_versions(champion: Path, lake: Path) -> Callable[[Path], list[Any]]:
     def make(target: Path) -> list[Any]:
         seen = []
-        for days in (1, 2):
-            write_lake(make_table(days=days, start=2000), lake)
-            protect(champion, lake, target, drop_missing=True)
+        for start in (2000, 2600):  # three days, and three more
+            write_lake(make_table(start=start), lake)
+            protect(champion, lake, target)
             seen.append(published(target))
         return seen
 
