@@ -3,21 +3,33 @@
 import dataclasses
 import json
 import os
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from flows.cli.console import stop_at
+from flows.cli.erase import erase
+from flows.cli.lake_run import (
+    DECISIONS,
+    LOCKING,
+    PLACES,
+    PRINTED,
+    RANGE,
+    RUNNING,
+    Dataset,
+    KeyFile,
+    Models,
+    Source,
+    State,
+    Target,
+    make_plan,
+    protect_options,
+    run_and_report,
+)  # fmt: skip
 from flows.cli.ledger import ledger_app
-from flows.cli.options import PARAMS, AsJson, Options, Params, Quiet, overrides, read_config, taking
+from flows.cli.options import PARAMS, AsJson, Params, overrides, read_config, taking
 from flows.cli.status import status, version_text
 from pass_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tasks.production.options import ProtectOptions
-    from tasks.production.plan import Plan
 
 lake_app = typer.Typer(no_args_is_help=True, help="Protect whole lakes: plan, publish, schedule, inspect, roll back.")
 key_app = typer.Typer(no_args_is_help=True, help="Make a draw key, or print its id.")
@@ -26,49 +38,12 @@ lake_app.add_typer(key_app, name="key")
 lake_app.add_typer(donors_app, name="donors")
 lake_app.add_typer(ledger_app, name="ledger")
 
-Source = Annotated[str, typer.Argument(help="Lake to protect: a path or URL (s3://).", show_default=False)]
-Target = Annotated[str, typer.Argument(help="Protected lake, read at TARGET/current.", show_default=False)]
-Dataset = Annotated[str, typer.Option("--dataset", help="Section of params.yaml.", metavar="NAME", show_default=False)]
-Method = Annotated[str, typer.Option("--method", help="Method of the model.", metavar="NAME")]
-Models = Annotated[Path, typer.Option("--models", help="Model, pool and audit.", metavar="DIR")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
-SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file of overrides.", metavar="FILE")]
-State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
-KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
-KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Worker processes. Default: cores.", metavar="N")]
-Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
-Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
-Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
-First = Annotated[str | None, typer.Option("--from", help="First partition value.", metavar="VALUE")]
-Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", metavar="VALUE")]
-NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
-DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
-Rehash = Annotated[bool, typer.Option("--rehash", help="Read all source files to find changes.")]
-Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
-BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
-# Fields of ProtectOptions that several commands take.
-PLACES: Options = {
-    "method": (Method, "pass_substitution"), "models": (Models, Path("data")), "params": (Params, PARAMS),
-    "settings_file": (SettingsFile, None), "settings": (Settings, None), "state": (State, None),
-    "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
-}  # fmt: skip
-RUNNING: Options = {
-    "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
-}  # fmt: skip
-RANGE: Options = {"first": (First, None), "last": (Last, None)}
-PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}
-DECISIONS: Options = {
-    "new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "rehash": (Rehash, False), "redraw": (Redraw, None),
-}  # fmt: skip
-LOCKING: Options = {"break_lock": (BreakLock, None)}
-
 
 @lake_app.command()
 @taking(RANGE, PLACES, RUNNING, DECISIONS)
 def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = False, **given: Any) -> None:
     """Print which partitions would be protected, and why."""
-    found = _plan(_options(source, target, dataset, given))
+    found = make_plan(protect_options(source, target, dataset, given))
     if as_json:
         work = {planned.name: planned.reason for planned in found.work}
         typer.echo(json.dumps({"work": work, "unchanged": len(found.unchanged), "missing": list(found.missing)}))
@@ -84,56 +59,14 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
 @taking(PLACES, RUNNING, DECISIONS, LOCKING, PRINTED)
 def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect and audit what has changed, and publish a new version."""
-    _run(_options(source, target, dataset, given), as_json, quiet)
+    run_and_report(protect_options(source, target, dataset, given), as_json, quiet)
 
 
 @lake_app.command()
 @taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "rehash", "redraw")}, LOCKING, PRINTED)
 def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect a range of partitions, with a plan on paper."""
-    _run(_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
-
-
-def _options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "ProtectOptions":
-    from tasks.production.options import ProtectOptions
-
-    settings = tuple(overrides(given))
-    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    plain["settings"] = settings
-    return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
-
-
-def _plan(options: "ProtectOptions") -> "Plan":
-    from tasks.production.run import Hooks, plan_of
-
-    if not options.key_block:
-        return plan_of(options)
-    from flows.prefect_setup import prefect_server
-    from flows.protect import secret_of
-
-    with prefect_server():
-        return plan_of(options, Hooks(secret=partial(secret_of, options.key_block)))
-
-
-def _run(options: "ProtectOptions", as_json: bool, quiet: bool) -> None:
-    from tasks.preflight import check_protect
-
-    if problems := check_protect(options):
-        from tasks.production.observed import report_rejected
-
-        report_rejected(options, problems)
-        stop_at(problems)
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
-    from flows.prefect_setup import run_shown
-    from flows.protect import protect as flow
-    from tasks.running.progress import configure_logging, reporter
-
-    configure_logging(quiet)
-    with reporter(quiet) as progress:
-        counts = run_shown(flow, progress, options=options)
-    where = f"; published in {options.target}" if counts["partitions"] else ": nothing to do"
-    text = f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}"
-    typer.echo(json.dumps(counts) if as_json else text)
+    run_and_report(protect_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)
 
 
 @lake_app.command()
@@ -160,8 +93,8 @@ def serve(
     schedule = dataclasses.replace(schedule, **{name: value for name, value in override.items() if value is not None})
     if not (schedule.source and schedule.target and schedule.dataset):
         raise ConfigError("serve: expected SOURCE, TARGET and --dataset, or the same in params.yaml's section `schedule`")
-    options = _options(schedule.source, schedule.target, schedule.dataset, given)
-    found = _plan(options)  # reports what is wrong now, and not at night
+    options = protect_options(schedule.source, schedule.target, schedule.dataset, given)
+    found = make_plan(options)  # reports what is wrong now, and not at night
     typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
     typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
     from flows.schedule import run_schedule
@@ -237,9 +170,11 @@ def adopt(
     made = bind_to_new(opened, reason)
     typer.echo(f"{target}: version {made.version} is live, repeats version {made.restores}, and is bound to {opened.state}.")
     typer.echo("Other state folders can no longer publish there. Draws that only the old one has counted are not counted here.")
+    typer.echo("Records that were erased with the old one come back, unless you copy its folder `erasures` or erase them again.")
 
 
 lake_app.command()(status)
+lake_app.command()(erase)
 
 
 @lake_app.command()

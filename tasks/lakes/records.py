@@ -42,12 +42,14 @@ class RecordReader:
     texts: tuple[str, ...]
     passed: tuple[str, ...] = ()
     read_file: Callable[[str, int], bytes] | None = None  # reads what a column of paths names; default: the lake does
+    parts_of: Callable[[Batch], Iterable[Batch]] | None = None  # the rows of a batch that are read; default: all
 
     def batches(self, fragments: Iterable[ds.Fragment], quarantine: Quarantine) -> Iterator[LakeRecords]:
         """The records of these files, one file after the other."""
         names = (*self.lake.columns.payload, *self.texts, *self.passed)
         for batch in self.lake.batches(fragments, names, self.payload):
-            yield self.read(batch, quarantine)
+            for part in self.parts_of(batch) if self.parts_of else (batch,):
+                yield self.read(part, quarantine)
 
     def read(self, batch: Batch, quarantine: Quarantine) -> LakeRecords:
         """The records of a batch; a payload that cannot be used goes to `quarantine`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pass_core.channel.draws import WordArray
 from tasks.storage.files import write_atomically
 
 
@@ -32,6 +33,18 @@ class Evidence:
             known, room = np.concatenate([known, part["records"]]), room - len(rows)
         return {name: np.concatenate([part[name] for part in found]) for name in new} if found else {}
 
+    def forget(self, records: WordArray, persons: WordArray) -> int:
+        """Removes records with these hashes, or about persons with these hashes; their number."""
+        rows = 0
+        for path in sorted(self.folder.glob("*/*.npz")):
+            with np.load(path) as arrays:
+                kept = {name: arrays[name] for name in arrays.files}
+            gone = np.isin(kept["records"], records) | np.isin(kept["persons"], persons)
+            if gone.any():
+                rows += int(gone.sum())
+                _save(path, {name: values[~gone] for name, values in kept.items()})
+        return rows
+
     def add(self, version: int, new: Mapping[str, np.ndarray]) -> None:
         """Keeps the records of a version that is about to be published, and no more than can be needed."""
         for folder in self.folder.glob("*"):
@@ -39,8 +52,7 @@ class Evidence:
                 shutil.rmtree(folder)
         place = self.folder / self._draw
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with write_atomically(place / f"{version:06d}.npz") as temporary, temporary.open("wb") as file:
-            np.savez(file, **new)  # type: ignore[arg-type]
+        _save(place / f"{version:06d}.npz", new)
         rows = 0
         for path in sorted(place.glob("*.npz"), reverse=True):
             if rows >= self._together:
@@ -48,3 +60,8 @@ class Evidence:
                 continue
             with np.load(path) as arrays:
                 rows += len(arrays["records"])
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

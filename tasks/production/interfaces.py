@@ -10,6 +10,7 @@ from pass_core.auditing.findings import Verdict
 from pass_core.channel.pool import Forbidden
 from pass_core.data import Attribute, FloatArray, IntArray
 from pass_core.devices import Device
+from tasks.production.erased import LeftOut
 from tasks.production.manifest import Pins, Receipt
 from tasks.running.step_io import RunKey
 from tasks.sections.lake import LakeConfig
@@ -62,6 +63,7 @@ class Job:
     plain_lists: bool  # vectors are published as lists of any length
     key: bytes = field(repr=False)
     ledger_key: bytes = field(repr=False, default=b"")  # known once the lock is held
+    left_out: LeftOut = field(repr=False, default=LeftOut())  # erased records; known once the lock is held
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tasks.production.manifest import Manifest, Pins, Receipt
 from tasks.storage.files import write_json
 
 REDRAWING = {"dataset", "model", "pool", "key", "recipe"}  # changes that draw records again
+REPAIRS = ("output missing", "output damaged")  # reasons for publishing the same rows again
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,12 @@ def make_plan(
     *,
     changed: Collection[str],
     damaged: Collection[str],
+    erased: Collection[str],
 ) -> Plan:
     """Compares the source with what is published; `still_good` partitions stay although the pins have changed.
 
     `changed` are partitions whose source files have other bytes than were read, `damaged` those whose published files have
-    other bytes than were published.
+    other bytes than were published, `erased` those that may still show erased records.
     """
     published = manifest.partitions if manifest else {}
     work, unchanged = [], []
@@ -49,12 +51,14 @@ def make_plan(
             reason = "new"
         elif changes and not still_good(receipt):
             reason = f"{' and '.join(changes)} changed"
+        elif name in erased:
+            reason = "records erased"
         elif name in changed:
             reason = "input changed"
         elif not holds(manifest, name):
-            reason = "output missing"
+            reason = REPAIRS[0]
         elif name in damaged:
-            reason = "output damaged"
+            reason = REPAIRS[1]
         else:
             unchanged.append(name)
             continue

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pass_core.channel.draws import key_id
@@ -20,6 +20,7 @@ from tasks.production.audit_gate import AuditGate, check_partitions, require_pas
 from tasks.production.binding import bind, check_binding, note_version
 from tasks.production.crash_points import crash_point
 from tasks.production.draw_ledger import Ledger
+from tasks.production.erased import Erasures
 from tasks.production.evidence import Evidence
 from tasks.production.history import open_target
 from tasks.production.inputs import Inputs
@@ -33,7 +34,7 @@ from tasks.production.published import PublishedFiles
 from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
-from tasks.production.withdrawal import read_withdrawal
+from tasks.production.withdrawal import read_withdrawal, still_good
 from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
 from tasks.production.worker import THREADS
 from tasks.production.writer_lock import Lease
@@ -84,7 +85,7 @@ class Protection:
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         self.job = self._make_job(model, pool, columns, draw_key)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
-        self._published = PublishedFiles(self.target)
+        self._published, self._erasures = PublishedFiles(self.target), Erasures(self.state)
         self._inputs = Inputs(self.state / "inputs", self._source.files, rehash=options.rehash)
         self._rows: dict[str, int] = {}
         self._done: list[int] = []  # rows of partitions that are staged
@@ -131,7 +132,7 @@ class Protection:
         damaged = self._published.damaged(self._manifest) if self._manifest else ()
         changed = self._inputs.changed({n: self._source.states_of(one) for n, one in chosen.items()}, self._manifest)
         made = chosen, self._manifest, self.job.pins, self.target.holds, self._still_good
-        plan = make_plan(*made, changed=changed, damaged=damaged)
+        plan = make_plan(*made, changed=changed, damaged=damaged, erased=self._erasures.waiting())
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
 
     @contextlib.contextmanager
@@ -145,8 +146,9 @@ class Protection:
                 if self.target.current() != self._manifest:
                     raise StorageError(f"{self.state}: another run has published since this one was planned; run again")
                 take_over(self.state / "ledger", self._ledger)
-                self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key())
-                self._staging.pin(self.job.pins, self._numerics, key_id(self.job.ledger_key))
+                left_out = self._erasures.left_out()
+                self.job = dataclasses.replace(self.job, ledger_key=self._ledger.key(), left_out=left_out)
+                self._staging.pin(self.job.pins, self._numerics, key_id(self.job.ledger_key), left_out.digest)
                 crash_point("pinned")
                 if left := self._withdrawal:
                     pool, models = self.job.pins.pool, absolute(self.options.models)
@@ -168,7 +170,7 @@ class Protection:
             raise DataError(f"{found}: restore them, or give --drop-missing to remove them from the target")
         if plan.work or plan.missing:
             return False
-        if not self.options.is_range and self._staging.folder.exists():
+        if not self.options.is_range and (self._staging.folder.exists() or self._erasures.unfinished()):
             with contextlib.suppress(StorageError), self.target.lock():
                 self._finish()
         self._inputs.settle()
@@ -186,7 +188,7 @@ class Protection:
         staged, todo = {n: one for n, one in self._staged(plan).items() if self._inputs.current(one.inputs()[1])}, []
         for partition in (one for one in plan.work if one.name in self._rows):
             done = staged.get(partition.name)
-            if done and done.receipt.sampled >= shares[partition.name]:
+            if done and done.receipt.sampled >= min(shares[partition.name], done.receipt.rows):
                 self._done.append(done.receipt.rows)
             else:
                 self._staging.forget(partition.name)
@@ -238,14 +240,15 @@ class Protection:
         manifest = dataclasses.replace(self._next(plan, receipts, held, result), ledger=dataclasses.asdict(mark))
         note_version(self.state, manifest)
         self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
-        self._finish()
+        self._finish(staged)
         crash_point("staging cleared")
         return manifest
 
-    def _finish(self) -> None:
-        self.target.retire(self.config.protect.keep_versions)
+    def _finish(self, rewritten: Collection[str] = ()) -> None:
+        self.target.retire(1 if self._erasures.unfinished() else self.config.protect.keep_versions)
         if live := self.target.current():
             self._published.settle(live)
+            self._erasures.settle(live.version, live.partitions, rewritten)
         self._inputs.settle()
         self._staging.clear()
 
@@ -254,15 +257,7 @@ class Protection:
         return {n: one for n, one in self._staging.finished().items() if wanted.get(n) == one.source}
 
     def _still_good(self, receipt: Receipt) -> bool:
-        """Whether a partition may stay as it is: it was made before donors were withdrawn, and shows none of them."""
-        left = self._withdrawal
-        if left is None or receipt.pins.pool != left.pool or receipt.pins.model not in left.models:
-            return False
-        if set(receipt.pins.changes(self.job.pins)) - {"model", "pool"}:
-            return False
-        with contextlib.suppress(DataError):  # a lost or damaged receipt: the partition is protected again
-            return not self._receipts.donors(receipt)[list(left.donors)].any()
-        return False
+        return self._withdrawal is not None and still_good(receipt, self.job.pins, self._withdrawal, self._receipts)
 
     def _topped_up(self, plan: Plan) -> dict[str, Staged]:
         """The staged partitions; with larger samples where others failed and their share of the sample is missing."""

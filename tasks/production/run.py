@@ -88,9 +88,14 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
     return outcome
 
 
-def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
+def draw_key_of(options: ProtectOptions, hooks: Hooks) -> bytes:
+    """The draw key of a run: from a secret store, a file or the environment."""
     secret = hooks.secret() if hooks.secret else None
-    draw_key = find_key(Path(options.key_file) if options.key_file else None, os.environ, secret)
+    return find_key(Path(options.key_file) if options.key_file else None, os.environ, secret)
+
+
+def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
+    draw_key = draw_key_of(options, hooks)
     executor: Executor
     if options.executor == "ray":
         from tasks.production.ray import RayExecutor

@@ -4,17 +4,19 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
-from tasks.lakes.open import open_lake, value_type
+from tasks.lakes.open import Batch, open_lake, text_column, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
+from tasks.production.erased import LeftOut
 from tasks.production.file_states import State
 from tasks.production.interfaces import PinnedColumns, SourcePartition
 from tasks.production.manifest import NO_VALUE
@@ -29,13 +31,18 @@ class LakeSource:
     """Hive Parquet, Delta Lake or CSV, in a folder or an object store."""
 
     def __init__(
-        self, config: LakeConfig, key: bytes, pinned: PinnedColumns | None = None, carried: tuple[str, ...] = ()
+        self,
+        config: LakeConfig,
+        key: bytes,
+        pinned: PinnedColumns | None = None,
+        carried: tuple[str, ...] = (),
+        left_out: LeftOut | None = None,
     ) -> None:
         """Opens the lake at `config.source`; every file must have the `pinned` columns and the `carried` attributes.
 
-        `key` numbers files in messages.
+        `key` numbers files in messages; records that are `left_out` are not read.
         """
-        self.config, self._pinned = config, pinned
+        self.config, self._pinned, self._left_out = config, pinned, left_out or LeftOut()
         self._lake = open_lake(config.source, config, config.attribute_names(), functools.partial(file_number, key))
         self._fragments = {str(fragment.path): fragment for fragment in self._lake.fragments()}
         self.schema = {field.name: logical_type(field.type) for field in self._lake.table.schema}
@@ -51,7 +58,9 @@ class LakeSource:
         self.passed_columns = tuple(name for name in config.pass_through if name not in in_folders)
         self.labels = config.attribute_names() if all(name in self.schema for name in config.roles()) else ()
         texts = (*context, *self.labels, *carried)
-        self._reader = RecordReader(self._lake, self.payload, texts, self.passed_columns, self._read_recording)
+        self._reader = RecordReader(
+            self._lake, self.payload, texts, self.passed_columns, self._read_recording, self._without_erased
+        )
         self.files = SourceFiles(self._lake.filesystem, self._lake.folder, self._lake.version is not None, key)
         self.states: dict[str, State | None] = {}  # of the table's files, by their path below the source
         self._recordings: Notes = {}
@@ -105,6 +114,29 @@ class LakeSource:
                 self._check_schema(fragment)
         yield from self._reader.batches(fragments, quarantine)
         self._check_unchanged(partition)
+
+    def count_named(self, partition: SourcePartition, records: Collection[str], persons: Collection[str]) -> int:
+        """How many records of a partition have one of these ids, or are about one of these persons."""
+        names, rows = [self.config.record_id, *([self.config.person] if self.config.person else [])], 0
+        ids, people = pa.array(records, pa.string()), pa.array(persons, pa.string())
+        for batch in self._lake.batches([self._fragments[path] for path in partition.files], names, self.payload):
+            found = pc.is_in(self._texts(batch, self.config.record_id), ids)
+            if self.config.person:
+                found = pc.or_(found, pc.is_in(self._texts(batch, self.config.person), people))
+            rows += found.true_count
+        return rows
+
+    def _without_erased(self, batch: Batch) -> Iterator[Batch]:
+        if not (self._left_out.records or self._left_out.persons):
+            yield batch
+            return
+        records, person = self._texts(batch, self.config.record_id), self.config.person
+        for first, rows in self._left_out.kept(records, self._texts(batch, person) if person else None):
+            yield Batch(batch.columns.slice(first, rows), batch.place, batch.row + first)
+
+    @staticmethod
+    def _texts(batch: Batch, name: str) -> pa.Array:
+        return text_column(batch.columns.column(name), name, batch.place)
 
     def _check_unchanged(self, partition: SourcePartition) -> dict[str, State | None]:
         states = self.files.states(self._paths(partition.files))

@@ -75,15 +75,15 @@ class Staging:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def pin(self, pins: Pins, numerics: Mapping[str, Any], ledger: str) -> None:
+    def pin(self, pins: Pins, numerics: Mapping[str, Any], ledger: str, left_out: str) -> None:
         """Begins or resumes a run; deletes what was staged with other pins, rejects what was staged with other arithmetic.
 
-        `ledger` is the id of the key that staged records are hashed with.
+        `ledger` is the id of the key that staged records are hashed with, `left_out` the digest of the erased ones.
         """
-        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics), "ledger": ledger}
+        now = {"pins": dataclasses.asdict(pins), "numerics": dict(numerics), "ledger": ledger, "left_out": left_out}
         path = self.folder / PINNED
         before = _readable(path)
-        if before.get("pins") == now["pins"] and before["numerics"] != now["numerics"] and self._folders():
+        if {**before, "numerics": now["numerics"]} == now and before["numerics"] != now["numerics"] and self._folders():
             differ = sorted(name for name in numerics if before["numerics"].get(name) != numerics[name])
             found = f"an unfinished run computed with another {', '.join(differ)}, and its draws could differ"
             raise ConfigError(f"{self.folder}: {found}; finish it where it started, or delete the folder to start again")

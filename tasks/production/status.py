@@ -11,6 +11,7 @@ from typing import Any
 
 from pass_core.errors import DataError, PassError, TransientError
 from tasks.production.binding import version_times
+from tasks.production.erased import Erasures
 from tasks.production.history import describe_version, open_target
 from tasks.production.manifest import RECEIPT, Manifest
 from tasks.production.options import absolute, state_of
@@ -85,10 +86,11 @@ def _found(
     source = last.source if last else "SOURCE"
     protect_again = f"pass-pipeline lake protect {source} {known['target']} --dataset {dataset or 'NAME'}"
     command = last.command if last else protect_again
-    poisoned = read_quarantine(state)
+    poisoned, erasing = read_quarantine(state), Erasures(state).unfinished()
     age = None if (time := _time(published)) is None else now - time
     troubles = [
         *_withdrawn(len(shown), withdrawals, protect_again),
+        *_erasing(len(erasing), command),
         *_audit(manifest, known["target"]),
         *_last_run(last, published),
         *([Trouble("quarantined", QUARANTINED, command)] if poisoned else []),
@@ -112,6 +114,11 @@ def _withdrawn(shown: int, withdrawals: list[NotedWithdrawal], command: str) -> 
     if shown:
         again = f"{command} --models {withdrawals[-1].models} --redraw 'donors have withdrawn'"
         yield Trouble("withdrawn", f"{shown} published partition(s) show donors who have withdrawn", again)
+
+
+def _erasing(unfinished: int, command: str) -> Iterator[Trouble]:
+    if unfinished:
+        yield Trouble("erasing", f"{unfinished} erasure(s) are not finished: readers may still see erased records", command)
 
 
 def _audit(manifest: Manifest, target: str) -> Iterator[Trouble]:

@@ -14,13 +14,14 @@ from pass_core.errors import AuditFailed, ConfigError, DataError, DrawsRefused, 
 from tasks.production.options import ProtectOptions, absolute
 
 Kind = Literal[
-    "damaged", "unreachable", "withdrawn", "draws", "audit", "drift", "failed", "quarantined", "never", "late", "stale"
+    "damaged", "unreachable", "withdrawn", "erasing", "draws", "audit", "drift", "failed", "quarantined", "never", "late", "stale"
 ]
 # The most urgent first: a check of several targets ends with the first code of this table that applies.
 EXIT_CODES: dict[Kind, int] = {
     "damaged": 10,  # the manifest or the private state cannot be read
     "unreachable": 11,  # the store does not answer
     "withdrawn": 12,  # readers can still see a donor who has withdrawn
+    "erasing": 21,  # readers may still see erased records
     "draws": 13,  # the last run was refused by the ledger
     "audit": 14,  # the last run's audit did not pass, or the live version's did not
     "drift": 15,  # the last run's records differ from those that were audited

@@ -1,5 +1,6 @@
 """Withdraws donors: a new pool without them, and models that never draw them; the other donors' chances still sum to one."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pass_core.data import IntArray
 from pass_core.errors import DataError, MethodError
 from pass_core.methods.base import Withdrawable, find_method
 from pass_core.storage.models import describe_model, load_tensors, save_tensors
+from tasks.production.manifest import Pins, Receipt, Receipts
 from tasks.running.layout import Layout
 from tasks.running.step_io import RunKey
 from tasks.sections.dataset import DatasetConfig
@@ -40,6 +42,17 @@ def read_withdrawal(pool: Path) -> Withdrawal | None:
         return Withdrawal(raw["pool"], tuple(raw["models"]), tuple(raw["donors"]))
     except (KeyError, TypeError):
         raise DataError(f"{pool / FILE}: expected a withdrawal, found a damaged file; withdraw the donors again") from None
+
+
+def still_good(receipt: Receipt, now: Pins, left: Withdrawal, receipts: Receipts) -> bool:
+    """Whether a partition may stay as it is: it was made before donors were withdrawn, and shows none of them."""
+    if receipt.pins.pool != left.pool or receipt.pins.model not in left.models:
+        return False
+    if set(receipt.pins.changes(now)) - {"model", "pool"}:
+        return False
+    with contextlib.suppress(DataError):  # a lost or damaged receipt: the partition is protected again
+        return not receipts.donors(receipt)[list(left.donors)].any()
+    return False
 
 
 def withdraw(

@@ -48,7 +48,7 @@ class Worker:
             raise MethodError(f"{expected}, found {job.run.method}, which makes new ones; choose another (docs/methods.md)")
         self.channel: Channel = self.protector.fitted.channel
         self._carried = carried_attributes(self.channel)
-        self.source = LakeSource(job.lake, job.key, job.columns, tuple(a.name for a in self._carried))
+        self.source = LakeSource(job.lake, job.key, job.columns, tuple(a.name for a in self._carried), job.left_out)
         payload, known = self.source.payload, self.protector.info.payload
         if (payload.kind, payload.shape) != (known.kind, known.shape):
             expected, found = (f"{one.kind} payloads of shape {one.shape}" for one in (known, payload))

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, PassError, StorageError
 from tasks.production.crash_points import CRASH_AT
+from tasks.production.erasure import erase
 from tasks.production.history import open_target, roll_back
 from tasks.production.interfaces import GateResult, Job, Sample
 from tasks.production.options import state_of
@@ -119,6 +120,19 @@ def test_damaged(target: Path, harm: str) -> None:
         (state / "withdrawals").mkdir()
         (state / "withdrawals" / "x.json").write_text("{}")
     assert _kinds(target) == (10, ["damaged"])
+
+
+def test_erasing(champion: Path, target: Path) -> None:
+    """An erasure that was noted, and killed before its run."""
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        erase(make_options(champion, _lake(target), target), ["call-002005"], (), "request 17", run=killed)
+    assert _kinds(target) == (21, ["erasing"])
+    protect(champion, _lake(target), target)
+    assert _kinds(target) == (0, [])
 
 
 def test_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
