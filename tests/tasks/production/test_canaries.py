@@ -199,8 +199,10 @@ def test_a_failing_run_reveals_nothing_either(house: Path) -> None:
         done = _protect(house, "out")
     finally:
         next((house / "source" / "day=2026-11-81").glob("*")).unlink()
-    assert done.returncode == 4
-    assert done.stderr.strip().splitlines()[-1].startswith("error: 1 partition(s) failed")
+    assert done.returncode == 2  # the other partitions have not changed: nothing was published
+    assert (
+        done.stderr.strip().splitlines()[-1].startswith("error: 1 partition(s) failed and are quarantined, nothing was published")
+    )
     (house / "failed.log").write_text(done.stdout + done.stderr)
     left = _search(house, CANARIES, (*SPARED, "secrets/"))
     assert not left
@@ -208,7 +210,7 @@ def test_a_failing_run_reveals_nothing_either(house: Path) -> None:
 
 def _wards(folder: Path) -> dict[str, Path]:
     """A lake with a folder per day and patient, and a name in each file's name; day -> one of its files."""
-    table = _calls(4800, 4, 24, patients=3)
+    table = _calls(4800, 4, 120, patients=3)  # what is left of a day can be audited
     ds.write_dataset(
         table,
         folder,
