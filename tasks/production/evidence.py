@@ -45,6 +45,12 @@ class Evidence:
                 _save(path, {name: values[~gone] for name, values in kept.items()})
         return rows
 
+    def expire(self, newest: int) -> None:
+        """Removes the records of this version and all before it."""
+        for path in self.folder.glob("*/*.npz"):
+            if int(path.stem) <= newest:
+                path.unlink()
+
     def add(self, version: int, new: Mapping[str, np.ndarray]) -> None:
         """Keeps the records of a version that is about to be published, and no more than can be needed."""
         for folder in self.folder.glob("*"):

@@ -32,6 +32,7 @@ from tasks.production.pinned import check_pinned
 from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.published import PublishedFiles
 from tasks.production.quarantine import note_quarantine, raise_failures
+from tasks.production.retention import retire
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
 from tasks.production.withdrawal import read_withdrawal, still_good
@@ -170,7 +171,8 @@ class Protection:
             raise DataError(f"{found}: restore them, or give --drop-missing to remove them from the target")
         if plan.work or plan.missing:
             return False
-        if not self.options.is_range and (self._staging.folder.exists() or self._erasures.unfinished()):
+        left = self._staging.folder.exists() or self._erasures.unfinished() or self.config.protect.keep_days
+        if left and not self.options.is_range:
             with contextlib.suppress(StorageError), self.target.lock():
                 self._finish()
         self._inputs.settle()
@@ -245,8 +247,8 @@ class Protection:
         return manifest
 
     def _finish(self, rewritten: Collection[str] = ()) -> None:
-        self.target.retire(1 if self._erasures.unfinished() else self.config.protect.keep_versions)
         if live := self.target.current():
+            retire(self.target, live.version, self.config.protect, erasing=bool(self._erasures.unfinished()))
             self._published.settle(live)
             self._erasures.settle(live.version, live.partitions, rewritten)
         self._inputs.settle()

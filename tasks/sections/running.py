@@ -41,6 +41,8 @@ class ProtectConfig(Checked):
     ledger: str = "data/ledger"  # private folder that counts draws, with a folder per data set; relative to params.yaml
     audit_records: int = ranged(10_000, at_least=1)  # audited before anything is published; all of them if there are fewer
     keep_versions: int = ranged(2, at_least=1)  # kept after publishing, the current one included; older ones are deleted
+    # after which a version that is not live, and audited evidence, is deleted by the next run; null: at any age
+    keep_days: int | None = ranged(None, at_least=1)
     accept_undecided: str = ""  # who accepts, and why, to publish what the audit cannot decide; empty: nothing is published then
 
 
