@@ -35,6 +35,7 @@ def examine(params: Path) -> list[dict[str, Any]]:
 
     from flows.engines import DvcEngine
     from pass_core.devices import resolve_device
+    from tasks.extractors.engines.processor import describe as describe_extraction
     from tasks.payloads.torch_repair import repair
     from tasks.running.provenance import LIBRARIES, git_commit
 
@@ -45,6 +46,7 @@ def examine(params: Path) -> list[dict[str, Any]]:
         "torch device": lambda: f"{resolve_device('auto')}, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "threads": _threads,
         "torchvision and torchaudio": lambda: ", ".join(f"{name} {state}" for name, state in repair().items()),
+        "extraction": describe_extraction,
         "params.yaml": lambda: _parameters(params),
         "data root is writable": lambda: _writable(DvcEngine(project).root),
         "MLflow store is writable": lambda: _mlflow_store(params, project),

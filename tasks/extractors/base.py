@@ -66,9 +66,3 @@ def in_order(jobs: Iterable[Job], work: Callable[[Job], Done], workers: int) -> 
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """Half precision on a GPU, bf16 where it can; float32 elsewhere."""
-    half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
-    return torch.autocast(device.type, dtype=half, enabled=device.type == "cuda")

@@ -21,7 +21,9 @@ from torch.nn import functional as F
 from pass_core.checks import check_range, ranged
 from pass_core.data import FloatArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Extractor, Finished, ReducedConfig, autocast, in_order
+from tasks.extractors.base import Extractor, Finished
+from tasks.extractors.engines.base import NetworkConfig, make_engine
+from tasks.extractors.engines.quantised import Quantised
 from tasks.payloads.images import decode_image
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.torch_repair import repair
@@ -37,7 +39,7 @@ LAYERS = {  # after the stem, in order: channels, and the side of their outputs 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaceNetConfig(ReducedConfig):
+class FaceNetConfig(NetworkConfig):
     """Which weights, which part of an image, and which layer."""
 
     weights: str | None = None  # a safetensors file; default: facenet-pytorch's own download of `pretrained`
@@ -50,12 +52,13 @@ class FaceNetConfig(ReducedConfig):
     batch_size: int = ranged(32, at_least=1)
 
     def __post_init__(self) -> None:
-        ReducedConfig.__post_init__(self)
+        NetworkConfig.__post_init__(self)
         if self.layer in LAYERS:
             check_range(self, "pooling", at_least=1, at_most=LAYERS[self.layer][1])
 
     def check_files(self) -> None:
-        """Raises a PassError when the weights file is missing or another one than pinned; called before a run."""
+        """Raises a PassError when the engine or the pinned weights are missing; called before a run."""
+        self.check_engine()
         if self.weights is not None:
             _checked_digest(Path(self.weights), self.digest)
 
@@ -64,9 +67,10 @@ class FaceNet:
     """The network."""
 
     def __init__(self, config: FaceNetConfig, device: torch.device) -> None:
-        self._config, self._device = config, device
-        model, self.weights_digest = _load_model(config)
-        self.model = model.to(device).eval()
+        self._config = config
+        self.model, self.weights_digest = _load_model(config)
+        example = torch.zeros(2, SIDE, SIDE, 3, dtype=torch.uint8)
+        self.engine = make_engine(Outputs(self.model, config), example, config, device, setting="extractor.facenet")
 
     def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
         layer = self._config.layer
@@ -75,31 +79,39 @@ class FaceNet:
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
         step = self._config.batch_size
         batches = [payloads[start : start + step] for start in range(0, len(payloads), step)]
-        parts = []
-        for pixels in in_order(batches, self._decode, workers):
-            parts.append(self._embed(pixels))
-            finished(len(pixels))
-        return np.concatenate(parts)
+        made = np.empty((len(payloads), *self.feature_shape(Payload("image"))), dtype=np.float32)
+        start = 0
+        for outputs in self.engine.outputs(batches, self.decoded, workers):
+            made[start : start + len(outputs)] = outputs.float().cpu().numpy()
+            finished(len(outputs))
+            start += len(outputs)
+        return made
 
-    def _decode(self, encoded: Any) -> NDArray[np.uint8]:
-        return np.stack([centre_crop(decode_image(data), self._config.crop) for data in encoded])
+    def calibrate(self, payloads: Payloads) -> Quantised:
+        """Makes the network's int8 form from these images."""
+        return self.engine.calibrate(self.decoded([data]) for data in payloads)
 
-    @torch.inference_mode()
-    def _embed(self, pixels: NDArray[np.uint8]) -> FloatArray:
-        batch = (torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() - 127.5) / 128.0
-        with autocast(self._device):
-            outputs = self._outputs(batch)
-        features: FloatArray = outputs.float().cpu().numpy()
-        return features
+    def decoded(self, encoded: Payloads) -> torch.Tensor:
+        """The pixels (n, 160, 160, 3) of images."""
+        return torch.from_numpy(np.stack([centre_crop(decode_image(bytes(data)), self._config.crop) for data in encoded]))
 
-    def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
-        layer = self._config.layer
-        if layer == "embedding":
-            return cast("torch.Tensor", self.model(batch))
+
+class Outputs(torch.nn.Module):
+    """The network from pixels (n, 160, 160, 3) to what an image's features are made of."""
+
+    def __init__(self, model: torch.nn.Module, config: FaceNetConfig) -> None:
+        super().__init__()
         names = list(LAYERS)
-        for name in (*STEM, *names[: names.index(layer) + 1]):  # the layers after it are not computed
+        self.model, self._embedding, self._pooling = model, config.layer == "embedding", config.pooling
+        self._layers = () if self._embedding else (*STEM, *names[: names.index(config.layer) + 1])
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        batch = pixels.permute(0, 3, 1, 2).float().sub_(127.5).div_(128.0)
+        if self._embedding:
+            return cast("torch.Tensor", self.model(batch))
+        for name in self._layers:  # the layers after them are not computed
             batch = getattr(self.model, name)(batch)
-        return F.adaptive_avg_pool2d(batch.float(), self._config.pooling).flatten(1)
+        return F.adaptive_avg_pool2d(batch.float(), self._pooling).flatten(1)
 
 
 def centre_crop(pixels: NDArray[np.uint8], crop: int | None) -> NDArray[np.uint8]:

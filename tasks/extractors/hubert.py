@@ -19,7 +19,9 @@ from safetensors import SafetensorError
 from pass_core.checks import ranged
 from pass_core.data import FloatArray, IntArray
 from pass_core.errors import ChecksumMismatch, ConfigError, DataError
-from tasks.extractors.base import Extractor, Finished, ReducedConfig, autocast, in_order
+from tasks.extractors.base import Extractor, Finished
+from tasks.extractors.engines.base import NetworkConfig, make_engine
+from tasks.extractors.engines.quantised import Quantised
 from tasks.payloads.payload import Payload, Payloads
 from tasks.payloads.sounds import decode_sound, resampled, sound_seconds
 from tasks.payloads.torch_repair import repair
@@ -41,7 +43,7 @@ GRID_SECONDS = 0.1  # clips are padded to a multiple of this, whatever the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubertConfig(ReducedConfig):
+class HubertConfig(NetworkConfig):
     """Which model and layer, and how one vector is made of it."""
 
     model: str = HUBERT_BASE  # a hub id, or a local folder
@@ -55,12 +57,13 @@ class HubertConfig(ReducedConfig):
     batch_seconds: float = ranged(16.0, above=0)  # of audio per batch
 
     def __post_init__(self) -> None:
-        ReducedConfig.__post_init__(self)
+        NetworkConfig.__post_init__(self)
         if not _is_folder(self.model) and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
             raise ConfigError(f"revision: expected the 40 hex digits of a commit of {self.model}, or a local folder as model")
 
     def check_files(self) -> None:
-        """Raises a PassError when a local model is missing or has other weights than pinned; called before a run."""
+        """Raises a PassError when the engine or the pinned weights of a local model are missing; called before a run."""
+        self.check_engine()
         if _is_folder(self.model):
             _checked_digest(_model_folder(self), self.digest)
 
@@ -69,10 +72,12 @@ class Hubert:
     """The network, with the sampling rate of its training."""
 
     def __init__(self, config: HubertConfig, device: torch.device) -> None:
-        folder, self._config, self._device = _model_folder(config), config, device
+        folder, self._config = _model_folder(config), config
         self.weights_digest = _checked_digest(folder, config.digest)
         self.model, self._rate = _load_model(folder, config)
-        self.model = self.model.to(device).eval()
+        network, example = HiddenStates(self.model, config.layer), torch.zeros(2, self._rate // 2)
+        lengths = {"any_length": True, "transformer": True}
+        self.engine = make_engine(network, example, config, device, setting="extractor.hubert", **lengths)
 
     def feature_shape(self, _payload: Payload) -> tuple[int, ...]:
         return (self.model.config.hidden_size * (2 if self._config.pooling == "mean_std" else 1),)
@@ -81,11 +86,21 @@ class Hubert:
         encoded = [bytes(data) for data in payloads]
         batches = list(self._batches(encoded))
         made = np.empty((len(encoded), *self.feature_shape(Payload("audio"))), dtype=np.float32)
-        work = in_order(batches, lambda batch: [self._waveform(encoded[position]) for position in batch], workers)
-        for batch, clips in zip(batches, work, strict=True):
-            made[batch] = self._embed(clips)
+        samples = np.empty(len(encoded), dtype=np.int64)
+
+        def prepare(batch: IntArray) -> torch.Tensor:
+            clips = [self._waveform(encoded[position]) for position in batch]
+            samples[batch] = [len(clip) for clip in clips]
+            return self._together(clips)
+
+        for batch, states in zip(batches, self.engine.outputs(batches, prepare, workers), strict=True):
+            made[batch] = self._pooled(states, samples[batch])
             finished(len(batch))
         return made
+
+    def calibrate(self, payloads: Payloads) -> Quantised:
+        """Makes the network's int8 form from these clips."""
+        return self.engine.calibrate(self._together([self._waveform(bytes(data))]) for data in payloads)
 
     def _batches(self, encoded: list[bytes]) -> Iterable[IntArray]:
         """Positions of clips that are padded to the same length, at most `batch_seconds` of them together."""
@@ -107,24 +122,38 @@ class Hubert:
             samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
         return samples.astype(np.float32, copy=False)
 
-    @torch.inference_mode()
-    def _embed(self, clips: list[FloatArray]) -> FloatArray:
-        """Padding is zeros without a mask, as these models were trained; frames of padding do not enter the pooling."""
+    def _together(self, clips: list[FloatArray]) -> torch.Tensor:
+        """Padding is zeros without a mask, as these models were trained."""
         longest = round(_padded(max(map(len, clips)) / self._rate) * self._rate)
         batch = torch.zeros(len(clips), PUBLISHED_SAMPLES if self._config.as_published else longest)
         for row, clip in enumerate(clips):
             batch[row, : len(clip)] = torch.from_numpy(clip)
-        with autocast(self._device):
-            output = self.model(batch.to(self._device), output_hidden_states=self._config.layer != -1)
-        states = output.last_hidden_state if self._config.layer == -1 else output.hidden_states[self._config.layer]
+        return batch
+
+    @torch.inference_mode()
+    def _pooled(self, states: torch.Tensor, samples: IntArray) -> FloatArray:
+        """Frames of padding do not enter the pooling."""
         frames = self.model._get_feat_extract_output_lengths(  # noqa: SLF001 (the model's own arithmetic of its strides)
-            torch.tensor([len(clip) for clip in clips])
+            torch.from_numpy(samples)
         ).clamp(1, states.shape[1])
         pooled = torch.stack([POOLINGS[self._config.pooling](states[row, : int(n)].float()) for row, n in enumerate(frames)])
         if self._config.unit_length:
             pooled = torch.nn.functional.normalize(pooled, dim=1)
         features: FloatArray = pooled.cpu().numpy()
         return features
+
+
+class HiddenStates(torch.nn.Module):
+    """The network from waveforms (n, samples) to the hidden states (n, frames, hidden) of a layer."""
+
+    def __init__(self, model: torch.nn.Module, layer: int) -> None:
+        super().__init__()
+        self.model, self._layer = model, layer
+
+    def forward(self, waveforms: torch.Tensor) -> torch.Tensor:
+        output = self.model(waveforms, output_hidden_states=self._layer != -1)
+        states: torch.Tensor = output.last_hidden_state if self._layer == -1 else output.hidden_states[self._layer]
+        return states
 
 
 def _padded(seconds: float) -> float:

@@ -15,15 +15,17 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import ConfigError, DataError, SchemaMismatch
 from tasks.extractors._components import AT_ONCE, Components, check_components, learn_components
 from tasks.extractors.base import Extractor, Finished, Loaded, ReducedConfig
+from tasks.extractors.engines.base import ARITHMETICS, NetworkConfig, described
+from tasks.extractors.engines.quantised import Quantised
 from tasks.payloads.payload import Payload, Payloads
 from tasks.sections.dataset import DatasetConfig
 from tasks.storage.files import json_digest
-from tasks.storage.parquet import TableInfo
+from tasks.storage.parquet import COMPONENTS, QUANTISED, TableInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedExtractor:
-    """An extractor as a data set names it: with settings, weights in memory and, where it has them, learnt components.
+    """An extractor as a data set names it: with settings, weights in memory and what it learnt on training records.
 
     It is `Loaded` like its network, and gives the features that channels and attacks see.
     """
@@ -31,8 +33,14 @@ class NamedExtractor:
     name: str
     entry: Extractor
     settings: Any
-    network: Loaded
+    network: Any  # Loaded; one that can compute in int8 has an engine and `calibrate`, too
     learnt: Components | None = None
+    quantised: Quantised | None = None  # what the network computes with in int8
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the network computes in int8, with ranges that training records show."""
+        return isinstance(self.settings, NetworkConfig) and self.settings.precision == "int8"
 
     @property
     def components(self) -> int:
@@ -41,22 +49,26 @@ class NamedExtractor:
 
     @property
     def weights_digest(self) -> str:
-        return self.network.weights_digest
+        """Names the weights, and in int8 what calibration made of them."""
+        weights: str = self.network.weights_digest
+        return json_digest([weights, self.quantised.digest]) if self.quantised else weights
 
     @property
     def digest(self) -> str:
         """Names all that features depend on beside the payload; empty where they are the payload."""
-        settings = {k: v for k, v in dataclasses.asdict(self.settings).items() if k not in self.entry.without_effect}
+        settings = {name: value for name, value in described(self.settings).items() if name not in self.entry.without_effect}
         learnt = self.learnt.digest if self.learnt else ""
         return json_digest([self.name, settings, self.weights_digest, learnt]) if settings or self.weights_digest else ""
 
     def feature_shape(self, payload: Payload) -> tuple[int, ...]:
-        return (len(self.learnt),) if self.learnt else self.network.feature_shape(payload)
+        shape: tuple[int, ...] = (len(self.learnt),) if self.learnt else self.network.feature_shape(payload)
+        return shape
 
     def features(self, payloads: Payloads, workers: int, finished: Finished) -> FloatArray:
         """Reduces outputs part by part: there may be twenty times as many of them as features."""
         if not self.learnt:
-            return self.network.features(payloads, workers, finished)
+            outputs: FloatArray = self.network.features(payloads, workers, finished)
+            return outputs
         parts = (payloads[start : start + AT_ONCE] for start in range(0, len(payloads), AT_ONCE))
         return np.concatenate([self.reduced(self.network.features(part, workers, finished)) for part in parts])
 
@@ -67,6 +79,23 @@ class NamedExtractor:
     def learn(self, outputs: FloatArray) -> "NamedExtractor":
         """The same with components of the outputs of training records, which are overwritten."""
         return dataclasses.replace(self, learnt=learn_components(outputs, self.components, self._setting))
+
+    def calibrated(self, payloads: Payloads) -> "NamedExtractor":
+        """The same with the network in int8, its ranges from payloads of training records."""
+        return dataclasses.replace(self, quantised=self.network.calibrate(payloads))
+
+    def save_learnt(self, folder: Path) -> None:
+        """Writes what training records gave beside a table."""
+        for learnt in (self.learnt, self.quantised):
+            if learnt:
+                learnt.save(folder)
+
+    def with_learnt(self, folder: Path) -> "NamedExtractor":
+        """The same with what training records gave for the table in `folder`."""
+        quantised = Quantised.load(folder) if self.calibrates else None
+        if quantised:
+            self.network.engine.quantised = quantised
+        return dataclasses.replace(self, learnt=Components.load(folder) if self.components else None, quantised=quantised)
 
     def check(self, payload: Payload, records: int | None = None) -> None:
         """Rejects more components than outputs, or so many training records, allow."""
@@ -98,11 +127,11 @@ def load_extractor(
 def load_extractor_of(
     pool: Path, config: DatasetConfig, settings: Mapping[str, Any], device: Device, dataset: str
 ) -> NamedExtractor:
-    """The extractor of the donors in `pool`, with the components that were learnt for them; another one is rejected."""
+    """The extractor of the donors in `pool`, with what was learnt for them; another one, or another precision, is rejected."""
     known = TableInfo.load(pool)
     named = load_extractor(config, settings, known.payload, device, dataset)
-    if named.components:
-        named = dataclasses.replace(named, learnt=Components.load(pool))
+    _check_arithmetic(named, pool, known.extraction)
+    named = named.with_learnt(pool)
     if named.digest != known.extraction:
         expected, found = known.extraction[:12] or "none", named.digest[:12] or "none"
         raise SchemaMismatch(
@@ -111,6 +140,24 @@ def load_extractor_of(
             "run extract and the steps after it again"
         )
     return named
+
+
+def _check_arithmetic(named: NamedExtractor, pool: Path, extraction: str) -> None:
+    """Rejects a network that is computed otherwise than the donors' features were."""
+    if not isinstance(named.settings, NetworkConfig) or (named.components and not (pool / COMPONENTS).exists()):
+        return
+    learnt = Components.load(pool) if named.components else None
+    own = tuple(named.settings.arithmetic.values())
+    for engine, precision in ARITHMETICS:
+        settings = dataclasses.replace(named.settings, engine=engine, precision=precision)
+        quantised = Quantised.load(pool) if precision == "int8" and (pool / QUANTISED).exists() else None
+        donors = dataclasses.replace(named, settings=settings, learnt=learnt, quantised=quantised)
+        if donors.digest == extraction and (engine, precision) != own:
+            raise SchemaMismatch(
+                f"{pool}: expected engine: {engine}, precision: {precision}, which its features were computed with, found "
+                f"{' '.join(own)}: set extractor.{named.name}.engine and .precision to these, or run extract and the steps after "
+                "it again"
+            )
 
 
 def checked_features(

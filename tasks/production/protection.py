@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pass_core.channel.draws import key_id
-from pass_core.devices import resolve_device
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.expectations.suites import load_library
+from tasks.extractors.engines.base import described
 from tasks.extractors.loading import load_extractor_of
 from tasks.production.attempts import attempt_all
 from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
@@ -37,10 +37,9 @@ from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
 from tasks.production.withdrawal import read_withdrawal, still_good
 from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
-from tasks.production.worker import THREADS
+from tasks.production.worker import numerics_of
 from tasks.production.writer_lock import Lease
 from tasks.running.layout import Layout
-from tasks.running.numerics import fingerprint
 from tasks.running.step_io import Reporter
 from tasks.sections.lake import LakeConfig
 from tasks.storage.files import digest, is_full, json_digest, storage_errors
@@ -82,9 +81,9 @@ class Protection:
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
         columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
         check_drift(options.source, columns, self._source.schema)
-        self._numerics = fingerprint(resolve_device(config.compute.device), THREADS)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         self.job = self._make_job(model, pool, columns, draw_key)
+        self._numerics = numerics_of(self.job)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published, self._erasures = PublishedFiles(self.target), Erasures(self.state)
         self._inputs = Inputs(self.state / "inputs", self._source.files, rehash=options.rehash)
@@ -106,7 +105,7 @@ class Protection:
             model=digest(model),
             pool=digest(pool),
             key=key_id(draw_key),
-            recipe=json_digest([section.extractor, dataclasses.asdict(named.settings), named.weights_digest, forbid]),
+            recipe=json_digest([section.extractor, described(named.settings), named.weights_digest, forbid]),
             columns=json_digest([str(schema), source.partition_columns, section.payload_is_path]),
         )
         return Job(

@@ -13,13 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pass_core.devices import resolve_device
 from pass_core.errors import ConfigError, TransientError
 from tasks.production.interfaces import Failure, Job, SourcePartition
 from tasks.production.manifest import Receipt, read_receipt, to_json
 from tasks.production.staging import PINNED
-from tasks.production.worker import THREADS, Worker
-from tasks.running.numerics import fingerprint
+from tasks.production.worker import Worker, numerics_of
 from tasks.running.processes import WorkerDied
 
 
@@ -70,7 +68,7 @@ class RayExecutor:
         """Assigns partitions, one per block; raises a RayError when a worker is lost, and with it the rest of the round."""
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         actors = max(1, min(self._workers or cores, cores, len(work)))
-        numerics = fingerprint(resolve_device(job.device), THREADS)
+        numerics = numerics_of(job)
         rows = self._ray.data.from_items([{"partition": name} for name in work], override_num_blocks=len(work))
         done = rows.map(
             RayWorker,
@@ -104,7 +102,7 @@ def unfit(job: Job, numerics: dict[str, Any]) -> str | None:
     """Why a node cannot take part."""
     if not (job.staging / PINNED).exists():
         return f"{job.staging}: a node of the cluster does not see this folder; put --state on a file system that all nodes share"
-    own = fingerprint(resolve_device(job.device), THREADS)
+    own = numerics_of(job)
     differ = sorted(name for name in numerics if own.get(name) != numerics[name])
     found = f"a node of the cluster computes with another {', '.join(differ)}, and its draws could differ; remove it"
     return found if differ else None

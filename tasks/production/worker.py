@@ -14,6 +14,7 @@ from pass_core.channel.substitution import BLOCK_ROWS, Channel, carried_attribut
 from pass_core.data import FloatArray, IntArray
 from pass_core.devices import resolve_device
 from pass_core.errors import DataError, MethodError, PassError, SchemaMismatch, TransientError
+from tasks.extractors.engines.base import engine_libraries
 from tasks.extractors.loading import checked_features, load_extractor_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.crash_points import crash_point
@@ -33,6 +34,11 @@ from tasks.storage.parquet import class_indices, labels_of
 THREADS = 1  # per worker: another number adds up in another order; more workers give the speed instead
 FILE_ROWS = 2**20
 PAYLOAD_WORD = "\0payload"  # column of the payloads' digests, beside the lake's own
+
+
+def numerics_of(job: Job) -> dict[str, str | int]:
+    """The arithmetic that a job's draws depend on, on this machine."""
+    return fingerprint(resolve_device(job.device), THREADS) | engine_libraries(job.extractor.get(job.lake.extractor))
 
 
 class Worker:
@@ -60,7 +66,7 @@ class Worker:
         self._extractor = load_extractor_of(job.pool, job.lake, job.extractor, job.device, job.run.dataset)
         self._attributes = job.lake.attributes(self.protector.info.classes) if self.source.labels else ()
         self._units = None if job.forbid == "none" else donor_units(pool, job.forbid)
-        self._numerics = json_digest(fingerprint(device, THREADS))
+        self._numerics = json_digest(numerics_of(job))
 
     def attempt(self, partition: SourcePartition) -> Receipt | Failure:
         """The receipt of a staged partition, or why there is none: no partition stops the others."""

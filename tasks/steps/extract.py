@@ -1,7 +1,8 @@
 """Step extract: payloads to features, one shard of records after the other.
 
-Principal components are learnt on a sample of the training records, in a pass of its own. The pass that writes the features finds
-the outputs in the cache: memory holds the sample, then one shard of outputs, and nothing is computed twice.
+A network that computes in int8 is calibrated on a few training records first. Principal components are learnt on a sample of the
+training records, in a pass of its own. The pass that writes the features finds the outputs in the cache: memory holds the sample,
+then one shard of outputs, and nothing is computed twice.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pass_core.devices import Device, resolve_device
 from pass_core.errors import DataError
 from pass_core.randomness import stream
 from tasks.extractors.base import Loaded
+from tasks.extractors.engines.base import described, engine_libraries
 from tasks.extractors.loading import NamedExtractor, checked_features, load_extractor
 from tasks.payloads.payload import Payload, payload_bytes, payload_digest, vectors
 from tasks.running.step_io import StepIO, StepResult
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 LIBRARIES = ("torch", "torchaudio", "torchvision", "transformers", "facenet-pytorch", "soundfile", "pillow")
 
 SAMPLE = 10_000  # training records at most that components are learnt on
+CALIBRATION = 256  # training records at most that an int8 network is calibrated on
 
 
 class FeatureCache:
@@ -69,6 +72,8 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
     """Runs the data set's extractor over validated records; shards that an earlier run computed come from the cache."""
     info = TableInfo.load(io.inputs["records"])
     extractor = load_extractor(config, settings, info.payload, device, io.key.dataset)
+    if extractor.calibrates:
+        extractor = _calibrated(extractor, io)
     cache = _cache(extractor, info.payload, device, threads, io) if extractor.entry.worth_caching else None
     outputs = Outputs(extractor.network, info.payload, cache, threads, io)
     if extractor.components:
@@ -76,8 +81,7 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
         extractor.check(info.payload, len(sample))  # before hours of work
         extractor = extractor.learn(outputs.at(sample))
     records, shape = extract_shards(outputs, extractor.reduced), extractor.feature_shape(info.payload)
-    if extractor.learnt:
-        extractor.learnt.save(io.outputs["features"])
+    extractor.save_learnt(io.outputs["features"])
     dataclasses.replace(info, feature_shape=shape, extraction=extractor.digest).save(io.outputs["features"])
     if reused := records - outputs.computed:  # logged, not counted: a step's counts are the same for the same inputs
         logger.info("extract %s: %d of %d records came from the cache", io.key, reused, records)
@@ -86,18 +90,38 @@ def extract(config: DatasetConfig, settings: Mapping[str, Any], device: Device, 
 
 def _cache(extractor: NamedExtractor, payload: Payload, device: Device, threads: int, io: StepIO) -> FeatureCache:
     """Outputs before they are reduced: another number of components computes nothing again."""
-    settings = dataclasses.asdict(extractor.settings)
+    settings = described(extractor.settings)
     recipe = {  # what outputs depend on beside the payloads: settings, weights, our code, libraries, arithmetic
         "extractor": extractor.name,
         "config": {name: value for name, value in settings.items() if name != "components"},
         "weights": extractor.weights_digest,
         "code": code_digest((f"tasks.extractors.{extractor.name}",)),
-        "libraries": {library: version(library) for library in LIBRARIES},
+        "libraries": {library: version(library) for library in LIBRARIES} | engine_libraries(extractor.settings),
         "device": str(resolve_device(device)),
         "threads": threads,
         "processor": torch.backends.cpu.get_cpu_capability(),
     }
     return FeatureCache(io.cache / "features" / io.key.dataset, recipe, extractor.network.feature_shape(payload))
+
+
+def _calibrated(extractor: NamedExtractor, io: StepIO) -> NamedExtractor:
+    """The extractor in int8, calibrated on a few training records drawn at random."""
+    paths, payloads = parquet.shards(io.inputs["records"]), list[bytes]()
+    rows, start = training_rows(paths, CALIBRATION, "calibration"), 0
+    for path in paths:
+        shard = read_table(path, [PAYLOAD]).column(PAYLOAD)
+        inside = rows[(rows >= start) & (rows < start + len(shard))] - start
+        payloads += payload_bytes(shard.take(pa.array(inside)))
+        start += len(shard)
+    logger.info("extract %s: calibrating int8 on %d training records", io.key, len(payloads))
+    return extractor.calibrated(payloads)
+
+
+def training_rows(paths: Sequence[Path], at_most: int, purpose: str) -> IntArray:
+    """Positions of training records in shards, drawn at random for a purpose, in order."""
+    splits = [read_table(path, [SPLIT]).column(SPLIT).to_pylist() for path in paths]
+    train = np.flatnonzero(np.array([split == "train" for part in splits for split in part]))
+    return np.sort(stream(0, purpose, "records").permutation(train)[:at_most])
 
 
 class Outputs:
@@ -126,9 +150,7 @@ class Outputs:
 
     def sample(self) -> IntArray:
         """Positions of at most `SAMPLE` training records, drawn at random."""
-        splits = [read_table(path, [SPLIT]).column(SPLIT).to_pylist() for path in self.paths]
-        train = np.flatnonzero(np.array([split == "train" for part in splits for split in part]))
-        return np.sort(stream(0, "components", "records").permutation(train)[:SAMPLE])
+        return training_rows(self.paths, SAMPLE, "components")
 
     def at(self, rows: IntArray) -> FloatArray:
         """The outputs of the records at these positions, which are in order."""

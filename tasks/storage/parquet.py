@@ -24,6 +24,7 @@ RESERVED_COLUMNS = (*CONTEXT_COLUMNS, PAYLOAD, FEATURES)
 SPLITS = ("train", "test")
 DESCRIPTION = "table.json"
 COMPONENTS = "components.safetensors"  # beside it: what the extractor learnt on training records, if it learns
+QUANTISED = "network.int8"  # beside it, too: the network that training records calibrated, if it computes in int8
 SHARD_ROWS = 1024  # the most that a resumed extraction repeats
 SHARD_BYTES = 64 * 2**20
 FOOTER: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True, "version": "2.6"}  # reveals no values
@@ -78,7 +79,7 @@ class TableInfo:
 def copy_description(source: Path, target: Path) -> None:
     """Gives a folder the description of another, with what the extractor learnt."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in (DESCRIPTION, COMPONENTS):
+    for name in (DESCRIPTION, COMPONENTS, QUANTISED):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 

@@ -151,7 +151,15 @@ def test_lists_are_also_json(command: str, name: str) -> None:
 
 def test_doctor_accepts_this_installation_and_not_a_broken_project(tmp_path: Path) -> None:
     findings = {finding["check"]: finding for finding in json.loads(_run("doctor", "--json").stdout)}
-    for check in ("python", "packages", "torch device", "torchvision and torchaudio", "params.yaml", "data root is writable"):
+    for check in (
+        "python",
+        "packages",
+        "torch device",
+        "extraction",
+        "torchvision and torchaudio",
+        "params.yaml",
+        "data root is writable",
+    ):
         assert findings[check]["ok"], findings[check]
     write_params(tmp_path, pool={"donors": "many"})
     done = _run("doctor", cwd=tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import tasks.extractors.loading
 import tasks.steps.extract
 import tasks.storage.parquet
-from pass_core.errors import ChecksumMismatch, ConfigError, SchemaMismatch
+from pass_core.errors import ChecksumMismatch, ConfigError, DataError, SchemaMismatch
 from pass_core.randomness import stream
 from tasks.config import Config, load_config
 from tasks.extractors.facenet import FaceNet
@@ -26,7 +26,7 @@ from tasks.running.layout import Layout
 from tasks.running.step import run_step
 from tasks.running.step_io import RunKey
 from tasks.storage.files import file_digest, read_json, write_json
-from tasks.storage.parquet import COMPONENTS, TableInfo, array_of, read_features, read_folder
+from tasks.storage.parquet import COMPONENTS, QUANTISED, TableInfo, array_of, read_features, read_folder
 from tests.media import picture, random_facenet
 from tests.tasks.production.lakes import PassGate, protect, write_params
 
@@ -198,7 +198,9 @@ def test_new_records_are_extracted_as_the_donors_were(config: Config, tmp_path: 
 def test_lake_pass_gives_the_pipelines_features(config: Config, changes: dict[str, Any], tmp_path: Path) -> None:
     layout = _run(config, tmp_path, upto="train")
     gate, lake = PassGate(), tmp_path / "raw" / "calls"
-    protect(layout.root, lake, tmp_path / "target", hooks=Hooks(gate=gate), params=changes)
+    _, manifest = protect(layout.root, lake, tmp_path / "target", hooks=Hooks(gate=gate), params=changes)
+    assert manifest is not None
+    assert "openvino" not in manifest.numerics
     expected = read_features(layout.artefact("features", KEY), ()).records.features
     seen = gate.seen[0].features
     assert seen.shape == expected.shape
@@ -229,3 +231,53 @@ def test_pool_with_other_components_is_not_the_models(config: Config, tmp_path: 
     write_json(features / "table.json", read_json(features / "table.json") | {"extraction": "0" * 64})
     with pytest.raises(ChecksumMismatch, match="expected the pool that it was trained for, found another"):
         _run(config, tmp_path, upto="substitute", since="substitute")
+
+
+@pytest.mark.parametrize("other", [{"engine": "openvino"}, {"precision": "bfloat16"}, {"precision": "int8"}], ids=str)
+def test_one_precision_serves_pool_training_and_lake(
+    config: Config, changes: dict[str, Any], tmp_path: Path, other: dict[str, str]
+) -> None:
+    layout, lake, mixed = _run(config, tmp_path, upto="train"), tmp_path / "raw" / "calls", _with(config, **other)
+    wanted = (
+        r"expected engine: torch, precision: float32, which its features were computed with, found .*: set extractor\.facenet"
+    )
+    with pytest.raises(SchemaMismatch, match=wanted):
+        _read(lake, mixed, layout.artefact("pool", KEY))
+    changed = changes | {"extractor": {"facenet": changes["extractor"]["facenet"] | other}}
+    with pytest.raises(SchemaMismatch, match=wanted):
+        protect(layout.root, lake, tmp_path / "target", params=changed)
+    assert len(_read(lake, _with(config, engine="torch"), layout.artefact("pool", KEY))) == N  # the same by another name
+    if other != {"precision": "int8"}:  # which is calibrated first
+        _run(mixed, tmp_path, upto="extract", since="extract")
+        with pytest.raises(SchemaMismatch, match="expected features like the donors'"):
+            _run(mixed, tmp_path, upto="train", since="train")
+
+
+def test_int8_is_calibrated_on_training_records_and_kept_with_the_donors(
+    config: Config, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.steps.extract, "CALIBRATION", 6)
+    shown: list[bytes] = []
+    original: Callable[..., Any] = FaceNet.calibrate
+    monkeypatch.setattr(FaceNet, "calibrate", lambda self, payloads: shown.extend(payloads) or original(self, payloads))
+    small = _with(config, precision="int8")
+    layout, lake = _run(small, tmp_path, upto="train"), tmp_path / "raw" / "calls"
+    assert len(shown) == 6
+    assert set(shown) <= set(_photos().column("image").to_pylist()[: N - TEST])
+    pool = layout.artefact("pool", KEY)
+    expected = read_features(layout.artefact("features", KEY), ()).records.features
+    assert (_read(lake, small, pool) == expected).all()
+    with pytest.raises(SchemaMismatch, match=r"expected engine: openvino, precision: int8, which .* found torch float32"):
+        _read(lake, config, pool)
+    gate, changed = PassGate(), changes | {"extractor": {"facenet": changes["extractor"]["facenet"] | {"precision": "int8"}}}
+    _, manifest = protect(layout.root, lake, tmp_path / "target", hooks=Hooks(gate=gate), params=changed)
+    assert sorted(map(tuple, gate.seen[0].features)) == sorted(map(tuple, expected))  # bit for bit
+    assert manifest is not None
+    assert "openvino" in manifest.numerics  # another version could give other last bits
+    whole = (pool / QUANTISED).read_bytes()
+    (pool / QUANTISED).write_bytes(whole + b"\0")
+    with pytest.raises(SchemaMismatch, match="found another one"):
+        _read(lake, small, pool)
+    (pool / QUANTISED).unlink()
+    with pytest.raises(DataError, match=r"network\.int8: expected the int8 network that training records calibrated, found none"):
+        _read(lake, small, pool)

@@ -1,0 +1,1 @@
+"""What computes an extractor's network."""
