@@ -126,18 +126,19 @@ def verify(
 
     manifest, damage = verified(open_target(target, state), repair=repair)
     of, left = len(manifest.partitions), [one for one in damage if not one.restored]
+    partitions = len([one for one in left if one.number])
     if as_json:
         found = [dataclasses.asdict(one) for one in damage]
         typer.echo(json.dumps({"version": manifest.version, "partitions": of, "damaged": found}))
     else:
         for one in damage:
             done = "; restored" if one.restored else ""
-            typer.echo(f"partition {one.number} of {of}: {one.differing} file(s) differ, {one.missing} missing{done}")
-        typer.echo(f"{target}: version {manifest.version}, {of} partition(s), {len(left)} damaged")
+            typer.echo(f"{one.name(of)}: {one.differing} file(s) differ, {one.missing} missing{done}")
+        typer.echo(f"{target}: version {manifest.version}, {of} partition(s), {partitions} damaged")
     if left:
-        expected = f"expected the bytes that were published, found others or none in {len(left)} of {of} partition(s)"
+        where = f"{partitions} of {of} partition(s)" if partitions else left[0].name(of)
         advice = "run `lake protect`, which protects exactly them again" if repair else "run it again with --repair"
-        raise ChecksumMismatch(f"{target}: {expected}; {advice}")
+        raise ChecksumMismatch(f"{target}: expected the bytes that were published, found others or none in {where}; {advice}")
 
 
 @lake_app.command()

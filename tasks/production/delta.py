@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.production.crash_points import crash_point
 from tasks.production.manifest import NO_VALUE, Manifest
-from tasks.production.object_store import ObjectTarget
+from tasks.production.object_store import CROISSANTS, ObjectTarget
 from tasks.production.versions import Target
 from tasks.production.writer_lock import Lease
 
@@ -59,7 +59,7 @@ class DeltaTarget(ObjectTarget):
     def _check_writable(self) -> None:
         path = f".{secrets.token_hex(4)}.check"
         try:
-            self._write(path, {})
+            self._write(path, b"{}")
             self._files.delete_file(f"{self._base}/{path}")
         except OSError as error:  # an object store's has no number
             found = f"cannot be written ({error.strerror or type(error).__name__})"
@@ -99,7 +99,9 @@ class DeltaTarget(ObjectTarget):
         with _one_line_errors(self.location):
             unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=wanted)
         used = {self._manifest(one.place) for version, one in self.manifests().items() if oldest <= version}
-        old = [unquote(path) for path in unused] + [path for path in self._list(MANIFESTS) if path not in used]
+        old = [one for one in map(unquote, unused) if not one.startswith(CROISSANTS)]
+        old += [path for path in self._list(MANIFESTS) if path not in used]
+        self._delete(self._old_croissants(current.version, keep))
         self._delete(path for path in old if path and _version_of(path.removeprefix(f"{MANIFESTS}/")) <= current.version)
         crash_point("retired one")
 

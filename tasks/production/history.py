@@ -101,8 +101,7 @@ def _publish_again(target: Target, base: Manifest, current: Manifest, held: Leas
         ledger=current.ledger,  # which has counted more since an earlier version
     )
     note_version(target.state, manifest)
-    target.publish(manifest, {}, held, base)
-    return manifest
+    return target.publish(manifest, {}, held, base)
 
 
 def _chosen(kept: dict[int, Manifest], current: Manifest, to: int | None) -> int:

@@ -86,6 +86,7 @@ class Manifest:
     places: Mapping[str, str]  # partition -> folder below the target that its files' paths start from
     audit: Mapping[str, Any]  # the gate's result for the partitions that are new in this version
     restores: int | None = None  # the version that a rollback published again
+    croissant: OutputFile | None = None  # its description for catalogues; its path starts below the target
     ledger: Mapping[str, Any] | None = None  # the draw ledger's entry, and its epoch, that this version depends on
     format: int = FORMAT
 
@@ -143,6 +144,8 @@ def read_manifest(raw: Any, place: str) -> Manifest:
     if found != FORMAT:
         raise DataError(f"{place}: expected a manifest of format {FORMAT}, found {found}; restore it or choose another target")
     try:
-        return Manifest(**raw | {"partitions": {name: read_receipt(entry) for name, entry in raw["partitions"].items()}})
+        partitions = {name: read_receipt(entry) for name, entry in raw["partitions"].items()}
+        described = OutputFile(**raw["croissant"]) if raw.get("croissant") else None
+        return Manifest(**raw | {"partitions": partitions, "croissant": described})
     except (KeyError, TypeError, AttributeError, DataError):
         raise DataError(f"{place}: expected a manifest, found a damaged file; restore it or choose another target") from None

@@ -19,6 +19,8 @@ from tasks.production.versions import CURRENT, MANIFEST, VERSIONS, Target
 from tasks.production.writer_lock import Lease
 from tasks.storage.files import sync_file
 
+CROISSANTS = "_croissant-"  # before the version in the names of descriptions
+
 
 class ObjectTarget(Target):
     """Each version's files have a folder of their own; unchanged partitions stay where they are; the pointer object comes last.
@@ -58,13 +60,20 @@ class ObjectTarget(Target):
     def place(self, version: int, held: Lease) -> str:
         return f"{VERSIONS}/{version:06d}-{held.nonce}"
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+    def _croissant_place(self, place: str) -> tuple[str, str]:
+        return f"{CROISSANTS}{place.rpartition('/')[2]}.json", ""  # in the root: its files are in several versions' folders
+
+    def _publish(
+        self, manifest: Manifest, croissant: bytes, staged: Mapping[str, Path], held: Lease, base: Manifest | None
+    ) -> None:
         crash_point("version started")
         for name, folder in staged.items():
             for file in manifest.partitions[name].files:
                 self._upload(folder / file.path, f"{manifest.place}/{file.path}")
             crash_point("version half linked")
-        self._write(self._manifest(manifest.place), to_json(manifest))
+        if manifest.croissant:
+            self._write(manifest.croissant.path, croissant)
+        self._write(self._manifest(manifest.place), _json(to_json(manifest)))
         crash_point("version named")
         held.check()
         self._make_live(manifest, staged, base)
@@ -89,7 +98,14 @@ class ObjectTarget(Target):
                 used.add(self._manifest(one.place))
                 used |= {f"{one.places[name]}/{file.path}" for name, made in one.partitions.items() for file in made.files}
         old = [path for path in self._list(VERSIONS) if int(path.split("/")[1].split("-")[0]) <= current.version]
+        self._delete(self._old_croissants(current.version, keep))
         self._delete(sorted(set(old) - used, key=lambda path: path.endswith(MANIFEST)))
+
+    def _old_croissants(self, current: int, keep: int) -> list[str]:
+        """The descriptions of versions that are no longer kept, and of runs that lost or died."""
+        kept = {one.croissant.path for version, one in self.manifests().items() if current - keep < version and one.croissant}
+        found = [path for path in self._list("", recursive=False) if path.startswith(CROISSANTS)]
+        return [path for path in found if path not in kept and int(path.split("-")[1]) <= current]
 
     def _manifest(self, place: str) -> str:
         return f"{place}/{MANIFEST}"
@@ -106,9 +122,10 @@ class ObjectTarget(Target):
                 self._files.delete_file(f"{self._base}/{path}")
             crash_point("retired one")
 
-    def _list(self, folder: str) -> list[str]:
+    def _list(self, folder: str, *, recursive: bool = True) -> list[str]:
         """Files below a folder, by their path below the target."""
-        found = self._files.get_file_info(pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True))
+        place = f"{self._base}/{folder}".rstrip("/")
+        found = self._files.get_file_info(pafs.FileSelector(place, recursive=recursive, allow_not_found=True))
         return [info.path.removeprefix(f"{self._base}/") for info in found if info.type == pafs.FileType.File]
 
     def _read(self, path: str) -> dict[str, Any] | None:
@@ -120,9 +137,9 @@ class ObjectTarget(Target):
         except (pa.ArrowException, ValueError):
             raise DataError(f"{self.location}/{path}: expected JSON, found a damaged file; restore it") from None
 
-    def _write(self, path: str, value: dict[str, Any]) -> None:
+    def _write(self, path: str, data: bytes) -> None:
         with self._files.open_output_stream(self._created(path)) as stream:
-            stream.write(json.dumps(value, indent=2, ensure_ascii=False).encode())
+            stream.write(data)
         self._settle(path)
 
     def _upload(self, local: Path, path: str) -> None:
@@ -140,3 +157,7 @@ class ObjectTarget(Target):
         with contextlib.suppress(OSError):
             self._files.create_dir(f"{self._base}/{path}".rsplit("/", 1)[0], recursive=True)
         return f"{self._base}/{path}"
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()

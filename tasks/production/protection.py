@@ -240,7 +240,7 @@ class Protection:
             self._inputs.save(name, *staged[name].inputs())
         manifest = dataclasses.replace(self._next(plan, receipts, held, result), ledger=dataclasses.asdict(mark))
         note_version(self.state, manifest)
-        self.target.publish(manifest, {name: one.folder / DATA for name, one in staged.items()}, held, self._manifest)
+        manifest = self.target.publish(manifest, {n: one.folder / DATA for n, one in staged.items()}, held, self._manifest)
         self._finish(staged)
         crash_point("staging cleared")
         return manifest

@@ -1,12 +1,14 @@
 """Published files against their recorded digests: before they are kept for the next version, and for `lake verify`."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from pass_core.errors import ChecksumMismatch, DataError, StorageError
@@ -21,12 +23,17 @@ FILE = "published.json"  # in the private state folder
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A partition of the live version whose files are not those that were published."""
+    """A partition of the live version whose files are not those that were published, or its description for catalogues."""
 
-    number: int  # of the partition, counted in the manifest's order: names may hold private values
+    # of the partition, counted in the manifest's order, since names may hold private values; 0 for the description
+    number: int
     differing: int  # files with other bytes than were published
     missing: int
     restored: bool = False  # from an intact copy in another version
+
+    def name(self, of: int) -> str:
+        """What is damaged, without the partition's name."""
+        return f"partition {self.number} of {of}" if self.number else "croissant.json"
 
 
 class PublishedFiles:
@@ -98,6 +105,27 @@ class PublishedFiles:
         self._save()
         return restored
 
+    def damaged_croissant(self, manifest: Manifest) -> Damage | None:
+        """What is wrong with the live version's description; None if it is as published, or has none, as of earlier releases."""
+        described = manifest.croissant
+        found = content_digest(self._files, self._whole(described.path)) if described else None
+        if described is None or found == described.digest:
+            return None
+        return Damage(0, int(found is not None), int(found is None))
+
+    def repair_croissant(self, manifest: Manifest) -> bool:
+        """Makes the description again, byte for byte; False where another release made it, or its table cannot be read."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            described, data = self._target.describe(manifest, {}, manifest)
+            if described.croissant and described.croissant == manifest.croissant:
+                if isinstance(self._files, pafs.LocalFileSystem):
+                    self._replace(described.croissant.path, lambda working: working.write_bytes(data))
+                else:
+                    with self._files.open_output_stream(self._whole(described.croissant.path)) as stream:
+                        stream.write(data)
+                return True
+        return False
+
     def _intact(self, copies: Iterable[str], digest: str) -> str | None:
         return next((path for path in copies if content_digest(self._files, self._whole(path)) == digest), None)
 
@@ -105,10 +133,14 @@ class PublishedFiles:
         if not isinstance(self._files, pafs.LocalFileSystem):
             self._files.copy_file(self._whole(origin), self._whole(path))
             return
+        self._replace(path, lambda working: shutil.copyfile(self._whole(origin), working))
+
+    def _replace(self, path: str, write: Callable[[Path], object]) -> None:
+        """Replaces a local file at once, and leaves no time that shows it."""
         final = Path(self._whole(path))
         final.parent.mkdir(parents=True, exist_ok=True)
         working = final.with_name(f".{final.name}")  # readers skip it
-        shutil.copyfile(self._whole(origin), working)
+        write(working)
         sync_file(working)
         for place in (working, final.parent):
             os.utime(place, (0, 0))
@@ -135,15 +167,17 @@ def verify(target: Target, *, repair: bool = False) -> tuple[Manifest, list[Dama
         manifest = target.current()
         assert manifest is not None  # noqa: S101 (versions are never withdrawn)
         files = PublishedFiles(target)
-        damage = files.damaged(manifest, reread=True)
+        damage, croissant = files.damaged(manifest, reread=True), files.damaged_croissant(manifest)
         if (now := target.current()) != manifest:
             found = f"found version {now.version if now else 'none'}"
             raise StorageError(
                 f"{target.location}: expected version {manifest.version} to stay live meanwhile, {found}; run again"
             )
         restored = files.repair(manifest, damage) if repair else set()
+        if croissant and repair:
+            croissant = dataclasses.replace(croissant, restored=files.repair_croissant(manifest))
     numbers = {name: number for number, name in enumerate(manifest.partitions, 1)}
-    report = []
+    report = [croissant] if croissant else []
     for name, paths in damage.items():
         missing = sum(paths.values())
         report.append(Damage(numbers[name], len(paths) - missing, missing, name in restored))

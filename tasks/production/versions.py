@@ -1,7 +1,9 @@
 """Targets of whole versions, and the first one: a local folder with a link to the current version."""
 
 import contextlib
+import dataclasses
 import errno
+import hashlib
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -11,16 +13,19 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from pass_core.errors import ConfigError, StorageError
 from tasks.lakes.open import find_filesystem
 from tasks.production.crash_points import crash_point
-from tasks.production.manifest import Manifest, load_manifest, to_json
+from tasks.production.croissant import croissant_of
+from tasks.production.manifest import Manifest, OutputFile, load_manifest, to_json
 from tasks.production.options import absolute
 from tasks.production.writer_lock import LOCK, Lease, only_writer, only_writer_here
 from tasks.storage.files import sync_file, sync_folder, write_json
 
-CURRENT, VERSIONS, MANIFEST = "current", "versions", "_manifest.json"  # readers skip files whose names begin with _
+CURRENT, VERSIONS = "current", "versions"
+MANIFEST, CROISSANT = "_manifest.json", "_croissant.json"  # readers skip files whose names begin with _
 
 
 class Target(ABC):
@@ -80,13 +85,40 @@ class Target(ABC):
     def place(self, version: int, held: Lease) -> str:
         """The folder below the target for a new version's files."""
 
-    @abstractmethod
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> Manifest:
         """Publishes a version, all or nothing: first the `staged` folders of its new partitions, last what readers follow.
 
         `base` is the version that has the files of the other partitions. Raises a StorageError, and changes nothing that
-        readers see, when the live version is no longer `manifest.previous`.
+        readers see, when the live version is no longer `manifest.previous`. The manifest as it is published.
         """
+        described, croissant = self.describe(manifest, staged, base)
+        self._publish(described, croissant, staged, held, base)
+        return described
+
+    @abstractmethod
+    def _publish(
+        self, manifest: Manifest, croissant: bytes, staged: Mapping[str, Path], held: Lease, base: Manifest | None
+    ) -> None:
+        """`publish`, with the version's description for catalogues."""
+
+    @abstractmethod
+    def _croissant_place(self, place: str) -> tuple[str, str]:
+        """The path of a version's description below the target, and the folder that its own paths start from."""
+
+    def describe(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> tuple[Manifest, bytes]:
+        """The description of a version for catalogues, and the manifest with its digest."""
+        path, folder = self._croissant_place(manifest.place)
+        made = croissant_of(manifest, self._published_schema(manifest, staged, base), folder)
+        return dataclasses.replace(manifest, croissant=OutputFile(path, len(made), hashlib.sha256(made).hexdigest())), made
+
+    def _published_schema(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> pa.Schema | None:
+        """The schema of a table's file of a version, None where there is no partition."""
+        for name in (*staged, *manifest.partitions):
+            table = next(file.path for file in manifest.partitions[name].files if file.path.endswith(".parquet"))
+            if name in staged:
+                return pq.read_schema(staged[name] / table)
+            return pq.read_schema(f"{self._base}/{(base or manifest).places[name]}/{table}", filesystem=self._files)
+        return None
 
     def _overtaken(self) -> StorageError:
         return StorageError(f"{self.location}: another run has published meanwhile, so this one published nothing; run again")
@@ -147,7 +179,12 @@ class FolderTarget(Target):
         del held
         return f"{VERSIONS}/{version:06d}"
 
-    def publish(self, manifest: Manifest, staged: Mapping[str, Path], held: Lease, base: Manifest | None) -> None:
+    def _croissant_place(self, place: str) -> tuple[str, str]:
+        return f"{place}/{CROISSANT}", place
+
+    def _publish(
+        self, manifest: Manifest, croissant: bytes, staged: Mapping[str, Path], held: Lease, base: Manifest | None
+    ) -> None:
         own, working = manifest.place, self.state / "version"
         shutil.rmtree(working, ignore_errors=True)
         working.mkdir()
@@ -158,6 +195,7 @@ class FolderTarget(Target):
                 (working / file.path).parent.mkdir(parents=True, exist_ok=True)
                 _link(origin / file.path, working / file.path)
             crash_point("version half linked")
+        (working / CROISSANT).write_bytes(croissant)
         write_json(working / MANIFEST, to_json(manifest))
         crash_point("version linked")
         _settle(working)
@@ -205,11 +243,12 @@ def _link(origin: Path, path: Path) -> None:
 
 def _settle(folder: Path) -> None:
     """Writes names and manifest to disk, and removes the times that would show when a partition was made."""
-    sync_file(folder / MANIFEST)
+    for path in (folder / MANIFEST, folder / CROISSANT):
+        sync_file(path)
+        os.utime(path, (0, 0))
     for path in sorted([folder, *(path for path in folder.rglob("*") if path.is_dir())], reverse=True):
         sync_folder(path)
         os.utime(path, (0, 0))
-    os.utime(folder / MANIFEST, (0, 0))
 
 
 def _existing(path: Path) -> Path:

@@ -193,7 +193,7 @@ def files_of(folder: Path, keep: Callable[[Path], bool] = lambda _: True) -> dic
 
 def published(target: Path) -> dict[str, bytes]:
     """The current version's data, byte for byte."""
-    return files_of((target / "current").resolve(), lambda path: path.name != "_manifest.json")
+    return files_of((target / "current").resolve(), lambda path: not path.name.startswith("_"))
 
 
 def with_key(number: int) -> bytes:

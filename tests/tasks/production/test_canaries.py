@@ -166,6 +166,7 @@ def test_nothing_planted_is_left_behind(house: Path) -> None:
         "home/prefect/prefect.db",
         ".out.state/docs/index.html",
         "out/versions/000001/_manifest.json",
+        "out/versions/000001/_croissant.json",
     ):
         assert part in names, part
     assert _search(house, (key_id(secret).encode(),), SPARED)  # the key's id is public, and is found
@@ -184,6 +185,7 @@ def test_nothing_planted_is_left_in_a_delta_table(house: Path) -> None:
     left = _search(house, (*CANARIES, secret, secret.hex().encode()), (*SPARED, "secrets/"))
     assert not left
     assert list((house / "table" / "_delta_log").glob("*.json"))
+    assert list((house / "table").glob("_croissant-*.json"))
     rows = DeltaTable(house / "table").to_pyarrow_table()
     assert sorted(rows.column_names) == ["day", "recording", "topic"]
     assert len(rows) == 120
