@@ -9,6 +9,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows import EngineName
 from flows.engines import Engine, layout_of, make_engine
+from flows.lineage import traced
 from flows.prefect_setup import POLICY, run_task, shown_progress
 from flows.summary import audit_markdown, audit_rows
 from tasks.config import load_config, parse_overrides
@@ -86,7 +87,8 @@ def pipeline(
     config = config.with_names(tuple(datasets or config.datasets), tuple(methods or config.methods))
     chosen = make_engine(engine, config, Path(root) if root else None, params_path.parent, overridden=bool(settings))
     title = f"{', '.join(config.datasets)} · {', '.join(config.methods)}"
-    with track_pipeline(title, config.tracking, params_path.parent) as run_id:
+    project = params_path.parent
+    with track_pipeline(title, config.tracking, project) as run_id, traced(config, chosen.root, project):
         audits = chain(prefect_runner(chosen, shown_progress.get()), config.datasets, config.methods)
     keys = [RunKey(audit.dataset, audit.method) for audit in audits]
     return [Outcome(key, publish_audit(chosen, key), str(audit.verdict), run_id) for key, audit in zip(keys, audits, strict=True)]

@@ -29,7 +29,7 @@ from pass_core.errors import ConfigError
 from tasks.config_types import entry_value, value_of
 from tasks.sections.audit import AuditConfig
 from tasks.sections.dataset import DatasetConfig
-from tasks.sections.running import ComputeConfig, NotifyConfig, ProtectConfig, ScheduleConfig, TrackingConfig
+from tasks.sections.running import ComputeConfig, LineageConfig, NotifyConfig, ProtectConfig, ScheduleConfig, TrackingConfig
 
 if TYPE_CHECKING:
     from pass_core.training.loop import TrainConfig
@@ -64,6 +64,7 @@ class Config:
     protect: ProtectConfig = field(default_factory=ProtectConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
+    lineage: LineageConfig = field(default_factory=LineageConfig)
 
     def with_names(self, datasets: tuple[str, ...], methods: tuple[str, ...]) -> "Config":
         """This config for other data sets, which need a section, and methods, which have defaults without one."""

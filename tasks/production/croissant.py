@@ -51,7 +51,7 @@ def croissant_of(manifest: Manifest, schema: pa.Schema | None, base: str) -> byt
     files = [_file_set(TABLE, "Parquet files of this version.", "application/x-parquet", tables)] if tables else []
     if media:
         files.append(_file_set(MEDIA, "Files that the table's paths point to.", "application/octet-stream", media))
-    fields = [_field(field) for field in schema or ()] + [_folder_field(name) for name in _folder_columns(manifest)]
+    fields = [_field(field) for field in schema or ()] + [_folder_field(name) for name in folder_columns(manifest)]
     records = {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "field": fields}
     rows, names = _total(manifest, "rows"), sorted({one.pins.dataset for one in manifest.partitions.values()})
     name = ", ".join(names) or "protected lake"
@@ -154,7 +154,8 @@ def _paths(manifest: Manifest, base: str) -> list[str]:
     return [path.removeprefix(f"{base}/") if base else path for path in whole]
 
 
-def _folder_columns(manifest: Manifest) -> list[str]:
+def folder_columns(manifest: Manifest) -> list[str]:
+    """The published columns whose values are in the names of folders."""
     first = next(iter(manifest.partitions), "")
     return [unquote(part.split("=", 1)[0]) for part in first.split("/") if "=" in part]
 

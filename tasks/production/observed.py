@@ -1,4 +1,4 @@
-"""What a run leaves for the people on call: an entry in the target's log, and a notification when it fails."""
+"""What a run leaves for others: an entry in the target's log, a notification when it fails, and lineage events."""
 
 import contextlib
 import dataclasses
@@ -13,6 +13,7 @@ from tasks.production.manifest import Manifest, to_json
 from tasks.production.notify import Notice, notify
 from tasks.production.options import ProtectOptions, absolute, state_of
 from tasks.production.run_log import RunLog, RunOutcome
+from tasks.production.trace import Trace
 from tasks.production.troubles import protect_command, public_place, trouble_of
 from tasks.sections.running import NotifyConfig
 
@@ -48,15 +49,19 @@ class Progress:
 def observed(options: ProtectOptions) -> Iterator[Progress]:
     """Notes a run in the target's log, and reports a failure; an interrupted run is noted and not reported."""
     progress, log = Progress(), RunLog(_state(options), public_place(absolute(options.source)), protect_command(options))
+    trace = Trace(options, log.run)
+    trace.start()
     try:
         yield progress
     except BaseException as error:
         trouble = trouble_of(error, options)
         log.end(trouble=dataclasses.asdict(trouble), **progress.entry())
+        trace.end("FAIL" if isinstance(error, Exception) else "ABORT", progress.manifest, trouble.reason)
         if isinstance(error, Exception):
             notify(Notice(options.dataset, public_place(absolute(options.target)), trouble), _notify_config(options))
         raise
     log.end(**progress.entry())
+    trace.end("COMPLETE", progress.manifest)
 
 
 def report_rejected(options: ProtectOptions, problems: list[str]) -> None:

@@ -57,7 +57,7 @@ class RunLog:
     """Notes one run; nothing is written before the target has a state folder."""
 
     def __init__(self, state: Path | None, source: str, command: str) -> None:
-        self._state, self._run = state, uuid.uuid4().hex
+        self._state, self.run = state, uuid.uuid4().hex
         self._pending: list[dict[str, Any]] = []
         self._note({"started": now(), "writer": f"{platform.node()}:{os.getpid()}", "source": source, "command": command})
 
@@ -66,7 +66,7 @@ class RunLog:
         self._note({"ended": now(), **found})
 
     def _note(self, entry: dict[str, Any]) -> None:
-        self._pending.append({"run": self._run, **entry})
+        self._pending.append({"run": self.run, **entry})
         if self._state is None or not self._state.is_dir():
             return
         try:

@@ -71,17 +71,18 @@ def trouble_of(error: BaseException, options: ProtectOptions) -> Trouble:
         return Trouble(kind, f"{found}; nothing was published", status_command(options.target, options.state))
     if kind == "quarantined":
         return Trouble(kind, QUARANTINED, again)
-    return Trouble(kind, f"the run failed: {_reason(error)}; its log says more", again)
+    return Trouble(kind, f"the run failed: {reason_of(error)}; its log says more", again)
 
 
 def audit_trouble(error: BaseException, again: str) -> Trouble:
     """What the error of a scheduled audit means; `again` is the command that repeats it."""
     if isinstance(error, AuditFailed):
         return Trouble("audit", "the scheduled audit of the model did not pass; its report says why", again)
-    return Trouble("failed", f"the scheduled audit failed: {_reason(error)}; its log says more", again)
+    return Trouble("failed", f"the scheduled audit failed: {reason_of(error)}; its log says more", again)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """What went wrong, without the error's own text."""
     if isinstance(error, TransientError):
         return "a temporary failure (disk, network or another writer)"
     if isinstance(error, ConfigError):

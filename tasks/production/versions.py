@@ -108,10 +108,10 @@ class Target(ABC):
     def describe(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> tuple[Manifest, bytes]:
         """The description of a version for catalogues, and the manifest with its digest."""
         path, folder = self._croissant_place(manifest.place)
-        made = croissant_of(manifest, self._published_schema(manifest, staged, base), folder)
+        made = croissant_of(manifest, self.published_schema(manifest, staged, base), folder)
         return dataclasses.replace(manifest, croissant=OutputFile(path, len(made), hashlib.sha256(made).hexdigest())), made
 
-    def _published_schema(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> pa.Schema | None:
+    def published_schema(self, manifest: Manifest, staged: Mapping[str, Path], base: Manifest | None) -> pa.Schema | None:
         """The schema of a table's file of a version, None where there is no partition."""
         for name in (*staged, *manifest.partitions):
             table = next(file.path for file in manifest.partitions[name].files if file.path.endswith(".parquet"))

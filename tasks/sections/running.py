@@ -1,4 +1,4 @@
-"""The sections `compute`, `tracking`, `protect`, `schedule` and `notify` of params.yaml."""
+"""The sections `compute`, `tracking`, `protect`, `schedule`, `notify` and `lineage` of params.yaml."""
 
 import datetime
 import re
@@ -82,3 +82,12 @@ class NotifyConfig(Checked):
 
     format: Literal["json", "slack", "teams"] = "json"  # of the body that is posted
     seconds: float = ranged(3.0, above=0, at_most=30)  # after which a receiver is given up
+
+
+@dataclass(frozen=True, slots=True)
+class LineageConfig(Checked):
+    """Where OpenLineage events go, besides what the environment variables OPENLINEAGE_URL, OPENLINEAGE_CONFIG, ... say."""
+
+    file: str = ""  # file that gets one event per line; relative to params.yaml; takes precedence over the environment
+    namespace: str = "pass-pipeline"  # of the jobs; the environment variable OPENLINEAGE_NAMESPACE takes precedence
+    seconds: float = ranged(3.0, above=0, at_most=30)  # for each event, after which a receiver is given up

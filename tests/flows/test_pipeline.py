@@ -143,7 +143,7 @@ def harness() -> Iterator[None]:
 def flow_run(harness: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """The tiny project through the flow, once."""
     folder = tmp_path_factory.mktemp("flow")
-    params = write_params(folder)
+    params = write_params(folder, lineage={"file": "events.jsonl"})
     outcomes = pipeline(
         engine="in-process",
         datasets=["synthetic_motion"],
@@ -175,6 +175,20 @@ def test_runs_are_named_and_audits_are_artifacts(flow_run: tuple[Path, list[Any]
     markdown = artifacts["audit-synthetic-motion-pass-substitution"].data
     assert "mNAG" in markdown
     assert "| gender | private |" in markdown
+
+
+def test_lineage_names_what_was_read_and_made(flow_run: tuple[Path, list[Any]]) -> None:
+    folder, _ = flow_run
+    start, end = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert start["job"]["name"] == end["job"]["name"] == "run-synthetic_motion-pass_substitution"
+    layout = Layout(folder / "root")
+    assert [one["name"] for one in end["inputs"]] == [str(layout.artefact("raw", KEY))]
+    made = {one["name"]: one["facets"]["version"]["datasetVersion"] for one in end["outputs"]}
+    assert made == {str(layout.artefact(name, KEY)): digest(layout.artefact(name, KEY)) for name in ("protected", "model")}
+    columns = {field["name"] for field in end["outputs"][0]["facets"]["schema"]["fields"]}
+    assert "activity" in columns
+    assert not columns & {"gender", "id"}
 
 
 class _Failing:

@@ -19,7 +19,8 @@ from tasks.production.run import Hooks
 from tests.tasks.production.lakes import files_of, make_table, protect, released, write_lake
 from tests.tasks.production.s3 import objects, s3_server
 
-PRIVATE = ("gender", "customer", "secret", "call-", "CANARY")  # columns and values of the source that are not published
+# Columns and values of the source that are not published.
+PRIVATE = ("gender", "customer", '"secret"', '"call"', "call-", "note-")
 
 
 def _described(target: Path) -> Path:
