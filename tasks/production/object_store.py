@@ -104,8 +104,8 @@ class ObjectTarget(Target):
     def _old_croissants(self, current: int, keep: int) -> list[str]:
         """The descriptions of versions that are no longer kept, and of runs that lost or died."""
         kept = {one.croissant.path for version, one in self.manifests().items() if current - keep < version and one.croissant}
-        found = [path for path in self._list("", recursive=False) if path.startswith(CROISSANTS)]
-        return [path for path in found if path not in kept and int(path.split("-")[1]) <= current]
+        found = {path: path.split("-")[1] for path in self._list("", recursive=False) if path.startswith(CROISSANTS)}
+        return [path for path, number in found.items() if path not in kept and number.isdecimal() and int(number) <= current]
 
     def _manifest(self, place: str) -> str:
         return f"{place}/{MANIFEST}"
