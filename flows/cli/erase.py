@@ -106,6 +106,9 @@ def _done(done: "Erased", options: "ProtectOptions") -> list[str]:
         lines = [f"{ids} not yet erased from {options.target}: {len(one.waiting)} partition(s) may still show them."]
         lines.append("Next: correct the source, then run `lake protect`, which finishes the erasure.")
     lines.append(f"{one.partitions} partition(s) could show them; {one.evidence} audited record(s) of the state folder deleted.")
+    if done.few:
+        lines.append(f"Published although fewer than protect.min_change ({done.few}) rows are gone: an erasure does not wait.")
+        lines.append("Whoever kept an older version can compare it with this one, and see which rows are gone.")
     if done.unread:
         lines.append(f"{done.unread} partition(s) of the source could not be read, and may hold them.")
     if done.cached:

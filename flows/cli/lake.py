@@ -16,6 +16,7 @@ from flows.cli.lake_run import (
     PRINTED,
     RANGE,
     RUNNING,
+    WAITING,
     Dataset,
     KeyFile,
     Models,
@@ -56,14 +57,16 @@ def plan(source: Source, target: Target, dataset: Dataset, as_json: AsJson = Fal
 
 
 @lake_app.command()
-@taking(PLACES, RUNNING, DECISIONS, LOCKING, PRINTED)
+@taking(PLACES, RUNNING, DECISIONS, WAITING, LOCKING, PRINTED)
 def protect(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect and audit what has changed, and publish a new version."""
     run_and_report(protect_options(source, target, dataset, given), as_json, quiet)
 
 
 @lake_app.command()
-@taking(RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "rehash", "redraw")}, LOCKING, PRINTED)
+@taking(
+    RANGE, PLACES, RUNNING, {name: DECISIONS[name] for name in ("new_columns", "rehash", "redraw")}, WAITING, LOCKING, PRINTED
+)
 def backfill(source: Source, target: Target, dataset: Dataset, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Protect a range of partitions, with a plan on paper."""
     run_and_report(protect_options(source, target, dataset, given | {"backfill": True}), as_json, quiet)

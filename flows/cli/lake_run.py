@@ -38,6 +38,7 @@ NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new colu
 DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Drop partitions the source deleted.")]
 Rehash = Annotated[bool, typer.Option("--rehash", help="Read all source files to find changes.")]
 Redraw = Annotated[str | None, typer.Option("--redraw", help="Reason to exceed draws_at_most.", metavar="TEXT")]
+PublishFew = Annotated[str | None, typer.Option("--publish-few", help="Reason to ignore min_change.", metavar="TEXT")]
 BreakLock = Annotated[str | None, typer.Option("--break-lock", help="Reason to end another machine's lease.", metavar="TEXT")]
 # Fields of ProtectOptions that several commands take.
 PLACES: Options = {
@@ -54,6 +55,8 @@ DECISIONS: Options = {
     "new_columns": (NewColumns, False), "drop_missing": (DropMissing, False), "rehash": (Rehash, False), "redraw": (Redraw, None),
 }  # fmt: skip
 LOCKING: Options = {"break_lock": (BreakLock, None)}
+WAITING: Options = {"publish_few": (PublishFew, None)}
+BACKFILL: Options = {name: DECISIONS[name] for name in ("new_columns", "rehash", "redraw")} | WAITING
 
 
 def protect_options(source: str, target: str, dataset: str, given: dict[str, Any]) -> "ProtectOptions":
@@ -117,6 +120,10 @@ def run_and_report(options: "ProtectOptions", as_json: bool, quiet: bool) -> Non
     """Protects, and prints what was done."""
     check(options)
     counts = run_flow(options, quiet)
-    where = f"; published in {options.target}" if counts["partitions"] else ": nothing to do"
+    waiting = counts.get("waiting", 0)
+    where = f"; published in {options.target}" if counts["partitions"] else "" if waiting else ": nothing to do"
+    if waiting:
+        advice = "they wait for more, or for --publish-few 'reason'"
+        where += f"; {waiting} row(s) would change in others, fewer than protect.min_change: {advice}"
     text = f"{counts['partitions']} partition(s), {counts['rows']} rows, {counts['unchanged']} unchanged{where}"
     typer.echo(json.dumps(counts) if as_json else text)

@@ -112,6 +112,9 @@ def status_text(one: "TargetStatus") -> str:
         lines.append(f"partitions that show withdrawn donors: {one.withdrawn_shown}")
     for name, entry in one.quarantined_partitions.items():
         lines.append(f"quarantined since {entry['since']}: {name}: {entry['message']}")
+    for name, entry in one.waiting.items():
+        found = f"{entry['rows']} row(s) would change, fewer than protect.min_change ({entry['least']})"
+        lines.append(f"waiting since {entry['since']}: {name}: {found}")
     if run := one.last_run:
         lines.append(f"last run: {run.outcome or 'no result'}, {run.ended or run.started}")
     lines.append(f"next run: {one.next_run or 'unknown'}")

@@ -39,6 +39,7 @@ class Erased:
     unread: int  # partitions of the source that could not be read, and so may hold the records
     trained: int  # records among the model's training data (or hold-out)
     donors: int  # records among the pool's donors
+    few: int  # protect.min_change, where fewer records were erased than that, so that the change would have waited; else 0
     cached: bool  # whether caches of the training run were deleted
 
 
@@ -75,7 +76,9 @@ def erase(
     cached = _clean_caches(layout, options.dataset) if trained != 0 else False
     (run or (lambda given: execute(given, hooks)))(options)
     receipt = next(one for one in Erasures(target.state).all() if one.number == receipt.number)
-    return Erased(receipt=receipt, unread=len(unread), trained=trained or 0, donors=donors or 0, cached=cached)
+    least = options.load_config().protect.min_change
+    few = least if 0 < rows < least else 0
+    return Erased(few=few, receipt=receipt, unread=len(unread), trained=trained or 0, donors=donors or 0, cached=cached)
 
 
 def _checked(options: ProtectOptions, records: Sequence[str], persons: Sequence[str], reason: str) -> tuple[LakeConfig, Target]:

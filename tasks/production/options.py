@@ -35,6 +35,7 @@ class ProtectOptions(BaseModel):
     drop_missing: bool = Field(default=False, description="Remove partitions that were deleted from the source.")
     rehash: bool = Field(default=False, description="Read all source files again, also those whose size, times and inode agree.")
     redraw: str | None = Field(default=None, description="Reason to exceed or raise protect.draws_at_most.")
+    publish_few: str | None = Field(default=None, description="Reason to publish fewer changed rows than protect.min_change.")
     break_lock: str | None = Field(default=None, description="Reason for ending another machine's lease before its time.")
     target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")
 

@@ -73,12 +73,18 @@ def audited_rows(rows: Mapping[str, int], wanted: int) -> dict[str, int]:
     return {name: min(count, -(-wanted * count // total)) for name, count in rows.items()}
 
 
-def write_plan(path: Path, plan: Plan, manifest: Manifest | None, failures: Sequence[Failure]) -> None:
-    """Writes a backfill's plan with the status of each partition: planned, done or failed; `manifest` is what it published."""
+def write_plan(
+    path: Path, plan: Plan, manifest: Manifest | None, failures: Sequence[Failure], waiting: Collection[str] = ()
+) -> None:
+    """Writes a backfill's plan with the status of each partition: planned, done, failed or waiting.
+
+    `manifest` is what it published, without those that are `waiting` for more changes.
+    """
     messages, entries = {failure.partition: failure.message for failure in failures}, {}
     for planned in plan.work:
         name = planned.name
-        status = "failed" if name in messages else "done" if manifest and name in manifest.partitions else "planned"
+        done = "waiting" if name in waiting else "done" if manifest and name in manifest.partitions else "planned"
+        status = "failed" if name in messages else done
         entries[name] = {"reason": planned.reason, "status": status, "message": messages.get(name, "")}
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_json(path, entries)

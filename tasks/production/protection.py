@@ -13,8 +13,6 @@ from pathlib import Path
 from pass_core.channel.draws import key_id
 from pass_core.errors import ConfigError, DataError, StorageError
 from tasks.expectations.suites import load_library
-from tasks.extractors.engines.base import described
-from tasks.extractors.loading import load_extractor_of
 from tasks.production.attempts import attempt_all
 from tasks.production.audit_gate import AuditGate, check_partitions, require_pass
 from tasks.production.binding import bind, check_binding, note_version
@@ -24,9 +22,10 @@ from tasks.production.erased import Erasures
 from tasks.production.evidence import Evidence
 from tasks.production.history import open_target
 from tasks.production.inputs import Inputs
-from tasks.production.interfaces import Executor, Failure, Gate, GateResult, Job, PinnedColumns, SourcePartition
+from tasks.production.interfaces import Executor, Failure, Gate, GateResult, PinnedColumns, SourcePartition
+from tasks.production.job import make_job
 from tasks.production.ledger_upkeep import require_counted, take_over
-from tasks.production.manifest import Manifest, Pins, Receipt, Receipts, to_json
+from tasks.production.manifest import Manifest, Receipt, Receipts, to_json
 from tasks.production.options import ProtectOptions, absolute
 from tasks.production.pinned import check_pinned
 from tasks.production.plan import Plan, audited_rows, make_plan
@@ -35,6 +34,7 @@ from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.production.retention import retire
 from tasks.production.source import LakeSource, check_drift
 from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
+from tasks.production.waiting import SmallChanges, note_waiting
 from tasks.production.withdrawal import read_withdrawal, still_good
 from tasks.production.withdrawn import NotedWithdrawal, note_withdrawal
 from tasks.production.worker import numerics_of
@@ -42,7 +42,7 @@ from tasks.production.writer_lock import Lease
 from tasks.running.layout import Layout
 from tasks.running.step_io import Reporter
 from tasks.sections.lake import LakeConfig
-from tasks.storage.files import digest, is_full, json_digest, storage_errors
+from tasks.storage.files import is_full, storage_errors
 from tasks.storage.parquet import TableInfo, count_rows, shards
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,8 @@ class Protection:
         columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
         check_drift(options.source, columns, self._source.schema)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
-        self.job = self._make_job(model, pool, columns, draw_key)
+        made = config, options.key, self._source, self.target
+        self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key)
         self._numerics = numerics_of(self.job)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published, self._erasures = PublishedFiles(self.target), Erasures(self.state)
@@ -91,38 +92,8 @@ class Protection:
         self._done: list[int] = []  # rows of partitions that are staged
         self._started = time.monotonic()
         self.failures: list[Failure] = []
+        self.waiting: dict[str, int] = {}  # partitions that wait for more changes, with the rows that would change
         self.judged: GateResult | None = None  # by the audit, also when it did not pass
-
-    def _make_job(self, model: Path, pool: Path, columns: PinnedColumns, draw_key: bytes) -> Job:
-        """What all workers get: everything that a draw depends on, pinned by digest."""
-        config, run, source, device = self.config, self.options.key, self._source, self.config.compute.device
-        section, forbid = source.config, config.pool.forbid
-        named = load_extractor_of(pool, section, config.extractor, device, run.dataset)
-        release, plain_lists = config.release.get(run.dataset, ()), self.target.plain_lists
-        schema = source.released_schema(release, plain_lists)
-        pins = Pins(
-            dataset=run.dataset,
-            model=digest(model),
-            pool=digest(pool),
-            key=key_id(draw_key),
-            recipe=json_digest([section.extractor, described(named.settings), named.weights_digest, forbid]),
-            columns=json_digest([str(schema), source.partition_columns, section.payload_is_path]),
-        )
-        return Job(
-            pins=pins,
-            run=run,
-            lake=section,
-            extractor=config.extractor,
-            release=release,
-            forbid=forbid,
-            device=device,
-            model=model,
-            pool=pool,
-            staging=self.state / "staging",
-            columns=columns,
-            plain_lists=plain_lists,
-            key=draw_key,
-        )
 
     def plan(self) -> Plan:
         """What needs work and why."""
@@ -175,6 +146,7 @@ class Protection:
             with contextlib.suppress(StorageError), self.target.lock():
                 self._finish()
         self._inputs.settle()
+        note_waiting(self.state, plan, {})
         return True
 
     def work(self, plan: Plan) -> list[SourcePartition]:
@@ -213,11 +185,20 @@ class Protection:
                 logger.warning("%s: %s", outcome.partition, outcome.message)
                 self.failures.append(outcome)
 
-    def publish(self, plan: Plan, held: Lease) -> Manifest:
-        """Checks, audits, counts and publishes what is staged, or raises an error; then deletes old versions."""
-        staged = self._topped_up(plan)
+    def publish(self, plan: Plan, held: Lease) -> Manifest | None:
+        """Checks, audits, counts and publishes what is staged, or raises an error; then deletes old versions.
+
+        None where all of it waits for more changes.
+        """
+        if before := self._manifest:
+            least = 1 if self._erasures.unfinished() else self.config.protect.min_change  # an erasure does not wait
+            small = SmallChanges(self.target, self._receipts, self._source.passed_columns, least)
+            self.waiting = small.hold(plan, before, self._staged(plan), self.options.publish_few)
+        staged = self._topped_up(dataclasses.replace(plan, work=tuple(p for p in plan.work if p.name not in self.waiting)))
         note_quarantine(self.state, plan, self.failures, self._version)
         if not staged and not plan.missing:
+            if self.waiting:
+                return None
             raise_failures(self.failures, "nothing was published", DataError)
             raise DataError("expected partitions to publish, found none that succeeded; correct the source, then run again")
         crash_point("all staged")
@@ -229,7 +210,7 @@ class Protection:
         result = self._audit(staged)
         crash_point("audited")
         self._staging.refuse_damaged()
-        if before := self._manifest:
+        if before:
             self._published.refuse_damaged(before, self._kept(plan).keys() - staged.keys())
         pairs = {name: one.load("draws") for name, one in staged.items()}
         draws, mark = self._ledger.record(self.job.pins.draw, pairs, self.config.protect.draws_at_most, self.options.redraw)

@@ -1,8 +1,8 @@
 """Protects a lake from end to end: the one run that the command line, the Prefect flow and the tests execute."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,14 @@ class Outcome:
 
     plan: Plan
     manifest: Manifest | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)  # partition -> rows that would change
 
     def counts(self) -> dict[str, int]:
-        """Partitions and rows that were protected, and partitions that did not change."""
-        names = {planned.name for planned in self.plan.work}
+        """Partitions and rows that were protected, partitions that did not change, and rows that wait for more changes."""
+        names = {planned.name for planned in self.plan.work} - set(self.waiting)
         done = [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
-        return {"partitions": len(done), "rows": sum(one.rows for one in done), "unchanged": len(self.plan.unchanged)}
+        counts = {"partitions": len(done), "rows": sum(one.rows for one in done), "unchanged": len(self.plan.unchanged)}
+        return counts | ({"waiting": sum(self.waiting.values())} if self.waiting else {})
 
 
 def plan_of(options: ProtectOptions, hooks: Hooks | None = None) -> Plan:
@@ -78,7 +80,11 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
             manifest, pins = _protect(run, plan, hooks), run.job.pins
         finally:
             progress.judged = run.judged
-        outcome = Outcome(plan, manifest)
+        outcome = Outcome(plan, manifest, run.waiting)
+        if manifest is None:
+            progress.outcome = "waiting"
+            raise_failures(run.failures, "the others wait for more changes", PartitionsQuarantined)
+            return outcome
         progress.published(manifest, outcome.counts())
         parameters = {"source": options.source, "target": options.target, "key_id": pins.key, "version": manifest.version}
         figures = outcome.counts() | {"audited": manifest.audit["records"], "failed": len(run.failures)}
@@ -108,7 +114,7 @@ def _prepared(options: ProtectOptions, hooks: Hooks) -> Protection:
     return Protection(options, executor, hooks.progress, draw_key=draw_key, gate=hooks.gate)
 
 
-def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:
+def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest | None:
     options, paper = run.options, run.state / "backfill.json"
     manifest: Manifest | None = None
     if options.backfill:
@@ -124,7 +130,7 @@ def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest:
     finally:
         run.executor.close()
         if options.backfill:
-            write_plan(paper, plan, manifest, run.failures)
+            write_plan(paper, plan, manifest, run.failures, run.waiting)
     return manifest
 
 

@@ -19,7 +19,7 @@ from tasks.production.troubles import Trouble
 from tasks.production.writer_lock import read_lease
 
 FILE = "runs.jsonl"
-RunOutcome = Literal["published", "unchanged", "failed"]
+RunOutcome = Literal["published", "unchanged", "waiting", "failed"]
 
 logger = logging.getLogger(__name__)
 

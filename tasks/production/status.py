@@ -18,6 +18,7 @@ from tasks.production.options import absolute, state_of
 from tasks.production.quarantine import read_quarantine
 from tasks.production.run_log import RunRecord, read_runs
 from tasks.production.troubles import QUARANTINED, Trouble, public_place, status_command
+from tasks.production.waiting import read_waiting
 from tasks.production.withdrawn import NotedWithdrawal, noted_withdrawals, still_shown
 from tasks.production.writer_lock import read_lease
 
@@ -35,6 +36,7 @@ class TargetStatus:
     draws: int | None = None  # of the record that was drawn most often, as the ledger counted
     withdrawn_shown: int = 0  # partitions that show a donor who has withdrawn
     quarantined: int = 0  # records
+    waiting: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # partitions that wait, with rows and first day
     quarantined_partitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # with message and first day
     writer: str | None = None
     staged: int = 0  # partitions that an unfinished run has staged
@@ -94,7 +96,7 @@ def _found(
         *_audit(manifest, known["target"]),
         *_last_run(last, published),
         *([Trouble("quarantined", QUARANTINED, command)] if poisoned else []),
-        *_late(age, [run for run in runs if run.outcome in ("published", "unchanged")], longest, now, command=command),
+        *_late(age, [run for run in runs if run.outcome in ("published", "unchanged", "waiting")], longest, now, command=command),
     ]
     return TargetStatus(
         **known,
@@ -105,6 +107,7 @@ def _found(
         draws=max((one.draws for one in receipts), default=0),
         withdrawn_shown=len(shown),
         quarantined_partitions=poisoned,
+        waiting=read_waiting(state),
         quarantined=sum(one.quarantined for one in receipts),
         troubles=tuple(troubles),
     )

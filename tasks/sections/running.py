@@ -43,6 +43,8 @@ class ProtectConfig(Checked):
     keep_versions: int = ranged(2, at_least=1)  # kept after publishing, the current one included; older ones are deleted
     # after which a version that is not live, and audited evidence, is deleted by the next run; null: at any age
     keep_days: int | None = ranged(None, at_least=1)
+    # rows of a published partition, or of a run: fewer changes wait, since comparing versions would show them; 1: off
+    min_change: int = ranged(1, at_least=0)
     accept_undecided: str = ""  # who accepts, and why, to publish what the audit cannot decide; empty: nothing is published then
 
 
