@@ -16,6 +16,7 @@ from pass_core.errors import ConfigError
 from pass_core.statistics.score_test import Dealing, baseline_shares
 
 Split = Literal["train", "test"]
+KEPT: tuple[Role, ...] = ("useful", "general")  # roles of attributes that a release is declared to keep
 MOST_CLASSES = 20  # of a released column
 MOST_COMBINATIONS = 256  # of a released column's classes with those of a private attribute
 
@@ -161,13 +162,12 @@ class Subject:
         met = np.isin(self.test.persons, self.train.persons)
         return np.where(met, self.test.blocks, self.test.blocks.max(initial=0) + 1 + self.test.persons)
 
-    def given(self, attribute: Attribute) -> tuple[IntArray, IntArray]:
+    def given(self, attribute: Attribute | None = None, roles: Sequence[Role] = ("useful",)) -> tuple[IntArray, IntArray]:
         """(n,) and (m,) the combination of the useful classes, which a release is meant to keep, without the attribute's own."""
-        useful = [a.name for a in self.single("useful") if a.name != attribute.name]
-        if not useful:
-            return np.zeros(len(self.train), dtype=np.int64), np.zeros(len(self.test), dtype=np.int64)
-        both = combinations([np.concatenate([self.labels("train", name), self.labels("test", name)]) for name in useful])
-        return both[: len(self.train)], both[len(self.train) :]
+        names, n = [a.name for role in roles for a in self.single(role) if a != attribute], len(self.train)
+        alike = np.zeros(n + len(self.test), dtype=np.int64)  # without names all records are
+        both = combinations([alike, *(np.concatenate([self.labels("train", a), self.labels("test", a)]) for a in names)])
+        return both[:n], both[n:]
 
     def baseline(self, attribute: Attribute) -> DoubleArray:
         """(m, classes) what the useful classes of the test records reveal about the attribute: shares learnt on train."""

@@ -17,7 +17,7 @@ from pass_core.auditing.findings import Check, with_interval
 from pass_core.auditing.section import Block, Demand, Table
 from pass_core.auditing.subject import Part, Split, Subject
 from pass_core.auditing.thresholds import Thresholds
-from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Rng
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.intervals import Blocks, Estimate
 
 TITLE = "Copies"
@@ -53,7 +53,7 @@ class Copies:
 def find_copies(audited: Audited) -> Copies:
     """Of the test records, and of the training records as attackers get them."""
     subject, found = audited.subject, []
-    useful = subject.given(Attribute("", (), "private"))
+    useful = subject.given()
     for split in SPLITS:
         part, others = (subject.test, subject.train) if split == "test" else (subject.train, subject.test)
         if len(part) < 2:

@@ -1,8 +1,8 @@
 """Whether two releases can be recognised as one person's, or as two releases of one record.
 
 Whoever can tell this groups a release by person, and combines what single records reveal. The attacker learns from pairs of
-released training records. A pair of one person is compared with a pair of two persons that has the same useful classes: these are
-kept on purpose, and what they reveal about a person does not count here.
+released training records. A pair of one person is compared with a pair of two persons that has the same useful and general
+classes: these are kept on purpose, and what they reveal about a person does not count here.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from pass_core.auditing.analyses.base import Analysis
 from pass_core.auditing.exact_attacker import Audited
 from pass_core.auditing.findings import Check, Population, with_interval
 from pass_core.auditing.section import Block, Demand, Table
-from pass_core.auditing.subject import Part, Subject
+from pass_core.auditing.subject import KEPT, Part, Subject
 from pass_core.auditing.thresholds import Thresholds
-from pass_core.data import Attribute, DoubleArray, FloatArray, IntArray, Rng
+from pass_core.data import DoubleArray, FloatArray, IntArray, Rng
 from pass_core.statistics.intervals import Blocks, Estimate
 from pass_core.statistics.nag import Scoring
 
@@ -50,7 +50,7 @@ class ReleaseLinkability:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Rows of two releases each: first those of one person or record, then as many of two with the same useful classes."""
+    """Rows of two releases each: first those of one person or record, then as many of two with the same kept classes."""
 
     left: IntArray
     right: IntArray
@@ -66,9 +66,9 @@ class _Pairs:
 def find_linkability(audited: Audited) -> ReleaseLinkability | None:
     """Pairs of persons with several records, and of records that were released several times; None without either."""
     subject, found = audited.subject, []
-    useful = subject.given(Attribute("", (), "private"))
+    kept = subject.given(roles=KEPT)
     rng = audited.rng_for("linkability", "person")
-    train, test = (_of_persons(part, of, rng) for part, of in zip((subject.train, subject.test), useful, strict=True))
+    train, test = (_of_persons(part, of, rng) for part, of in zip((subject.train, subject.test), kept, strict=True))
     if train is not None and test is not None:
         released, originals = subject.released_train(0), (subject.train.records.features, subject.test.records.features)
         found.append(
@@ -80,19 +80,19 @@ def find_linkability(audited: Audited) -> ReleaseLinkability | None:
                 originals_auc=_auc(train, test, (originals[0],) * 2, (originals[1],) * 2, rng),
             )
         )
-    found += _of_records(subject, useful, audited.rng_for("linkability", "record"))
+    found += _of_records(subject, kept, audited.rng_for("linkability", "record"))
     return ReleaseLinkability(subject.population, tuple(found)) if found else None
 
 
-def _of_persons(part: Part, useful: IntArray, rng: Rng) -> _Pairs | None:
+def _of_persons(part: Part, kept: IntArray, rng: Rng) -> _Pairs | None:
     """None where too few persons have several records."""
     if len(np.unique(part.persons)) in (1, len(part)):
         return None
     left, right = pairs_within(part.persons, PAIRS, rng)
-    return _matched(left, right, part.persons, useful, rng)
+    return _matched(left, right, part.persons, kept, rng)
 
 
-def _of_records(subject: Subject, useful: tuple[IntArray, IntArray], rng: Rng) -> list[Linked]:
+def _of_records(subject: Subject, kept: tuple[IntArray, IntArray], rng: Rng) -> list[Linked]:
     """Two releases of one record against releases of two records."""
     if not subject.repeated_test:
         return []
@@ -100,17 +100,17 @@ def _of_records(subject: Subject, useful: tuple[IntArray, IntArray], rng: Rng) -
     if np.array_equal(first, second):
         return []
     rows = [rng.permutation(len(part))[:PAIRS] for part in (subject.train, subject.test)]
-    train, test = (_matched(some, some, np.arange(len(of)), of, rng) for some, of in zip(rows, useful, strict=True))
+    train, test = (_matched(some, some, np.arange(len(of)), of, rng) for some, of in zip(rows, kept, strict=True))
     if train is None or test is None:
         return []
     auc = _auc(train, test, (first, second), (subject.released_test, subject.repeated_test[0]), rng)
     return [Linked(of="record", pairs=len(rows[1]), units=len(rows[1]), auc=auc, originals_auc=None)]
 
 
-def _matched(left: IntArray, right: IntArray, units: IntArray, useful: IntArray, rng: Rng) -> _Pairs | None:
-    """With every pair one of two units: another right record with the same useful classes. None where too few have one."""
-    by_class = np.argsort(useful, kind="stable")
-    starts, counts = np.searchsorted(useful[by_class], useful[right]), np.bincount(useful)[useful[right]]
+def _matched(left: IntArray, right: IntArray, units: IntArray, kept: IntArray, rng: Rng) -> _Pairs | None:
+    """With every pair one of two units: another right record with the same kept classes. None where too few have one."""
+    by_class = np.argsort(kept, kind="stable")
+    starts, counts = np.searchsorted(kept[by_class], kept[right]), np.bincount(kept)[kept[right]]
     other = right.copy()
     for _ in range(8):  # a class may hold mostly records of one unit: some pairs stay without a match
         same = units[other] == units[left]
@@ -155,13 +155,14 @@ def _section(found: ReleaseLinkability | None) -> Iterator[Block]:
     if found is None:
         yield (
             "Not analysed: no pairs to compare. This needs persons with several records in training and in test, or records that "
-            "were released several times."
+            "were released several times; and others with the same useful and general classes. Where these tell who somebody is, "
+            "the releases of a person are linked as declared."
         )
         return
     yield (
-        "Can two releases be recognised as one person’s? The attacker sees a release and two others with the same useful "
-        "classes: one of the same person and one of somebody else. It has learnt from pairs of training records. A coin toss is "
-        "right in 50 of 100 cases; the control is the same attack on originals."
+        "Can two releases be recognised as one person’s? The attacker sees a release and two others with the same useful and "
+        "general classes, which are kept on purpose: one of the same person and one of somebody else. It has learnt from pairs "
+        "of training records. A coin toss is right in 50 of 100 cases; the control is the same attack on originals."
     )
     rows = [
         (f"of one {one.of}", str(one.pairs), str(one.units), one.auc, one.originals_auc, f"{one.baseline:.0%}")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from pass_core.auditing.analyses._record_bundles import donor_log_likelihood
-from pass_core.auditing.analyses.linkage import find_linkage
+from pass_core.auditing.analyses.linkage import ANALYSIS, Linkage, find_linkage
+from pass_core.auditing.findings import Check
 from pass_core.auditing.recipient import Recipient
 from pass_core.auditing.subject import MadeRelease, Part, Subject, make_subject
-from pass_core.auditing.thresholds import Depth
+from pass_core.auditing.thresholds import Depth, Thresholds
 from pass_core.data import Attribute, FloatArray, IntArray, Records
 from pass_core.randomness import stream
 from tests.pass_core.channels import normalised, part_of, subject_of
@@ -73,6 +74,36 @@ def test_one_impossible_draw_rules_a_candidate_out() -> None:
     subject = _person_subject(table, np.arange(2), ())
     found = find_linkage(subject, replace(DEPTH, draws=(40,)), _rng_for)
     assert found.repeated_draws[0].record.value == 1
+
+
+def _keeping(table: FloatArray, persons: IntArray) -> tuple[Linkage, list[Check]]:
+    """The linkage of a release that is declared to keep who speaks."""
+    speaker = Attribute("speaker", tuple(map(str, range(60))), "general")
+    found = find_linkage(_person_subject(table, persons, (speaker,)), DEPTH, _rng_for)
+    return found, [check for check in ANALYSIS.checks(found, Thresholds()) if check.name == "reidentified_at_most"]
+
+
+def test_what_a_general_attribute_tells_about_a_record_is_declared() -> None:
+    """Four records of each speaker: all share donors, so that a release tells the speaker and nothing else."""
+    persons = np.repeat(np.arange(60), 4)
+    found, (check,) = _keeping(np.kron(np.eye(60), np.ones((4, 3)) / 3).astype(np.float32), persons)
+    assert found.reidentified.value == pytest.approx(0.25)  # a quarter, where chance gives 1 of 240
+    assert found.alike is not None
+    assert (found.alike.value, found.alike_chance, found.alike_records) == (pytest.approx(0.25), 0.25, 240)
+    assert check.outcome == "below the limit"
+
+
+def test_what_a_release_tells_beyond_its_general_attributes_is_a_leak() -> None:
+    found, (check,) = _keeping(np.eye(240, dtype=np.float32), np.repeat(np.arange(60), 4))
+    assert found.alike is not None
+    assert found.alike.value == 1
+    assert check.outcome == "leak shown"
+
+
+def test_records_alone_in_their_kept_classes_are_not_judged() -> None:
+    found, checks = _keeping(np.eye(60, dtype=np.float32), np.arange(60))
+    assert (found.alike, found.alike_records, checks) == (None, 0, [])
+    assert "declared, and not judged" in str(list(ANALYSIS.section(found)))
 
 
 def test_a_gallery_is_a_part_of_the_records() -> None:
