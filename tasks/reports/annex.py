@@ -243,11 +243,15 @@ def _linkage(audit: Audit) -> str:
     found = audit.finding(Linkage)
     if found is None:
         return "Whether a release can be traced to its original was not measured."
+    alike = "" if found.alike is None else f"{100 * found.alike.value:.0f}; by chance {100 * found.alike_chance:.0f}"
+    beyond = (
+        f" Among originals that share the useful and general attributes, which are kept on purpose: {alike}." if alike else ""
+    )
     return (
         f"Of 100 releases, an attacker who holds {found.gallery} originals traces {100 * found.reidentified.value:.0f} "
         f"({100 * found.reidentified.low:.0f} to {100 * found.reidentified.high:.0f}) to their very record; chance gives "
         f"{100 * found.chance:.2f}. The person is right in {100 * found.person.value:.0f}; by chance in "
-        f"{100 * found.person_chance:.0f}."
+        f"{100 * found.person_chance:.0f}.{beyond}"
     )
 
 

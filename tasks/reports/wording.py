@@ -61,7 +61,7 @@ MEANINGS = {
     "useful_nag_at_least": "Of the lead over guessing that originals give a reader, {share} is left.",
     "information_excess_at_most": "A thousand releases of a person reveal at most a thousand times as much.",
     "membership_auc_at_most": "Of 100 pairs of a training record and another, {hundred} are told apart; a coin gives 50.",
-    "reidentified_at_most": "Of 100 releases, {hundred} more than by chance are traced to their original.",
+    "reidentified_at_most": "Of 100 releases that chance leaves open, {hundred} are traced to their original.",
 }
 
 
