@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -22,6 +22,7 @@ class Hiding:
     """Whether a private attribute can be hidden from people who know another attribute."""
 
     known: str
+    jointly: bool  # whether it is all other known attributes together
     settled: tuple[int, ...]  # classes of which all training records have the same private class: nothing can hide it there
     problem: str | None  # why this attribute makes no cells
 
@@ -29,16 +30,22 @@ class Hiding:
 def what_can_be_hidden(
     labels: Mapping[str, IntArray], attributes: tuple[Attribute, ...], known: tuple[str, ...]
 ) -> tuple[Hiding, ...]:
-    """For every known attribute; identities make no cells, since they settle the private classes."""
+    """For every known attribute, and then for those together from which it can; identities make no cells, since they settle the
+    private classes."""
     private = combinations([labels[a.name] for a in with_role(attributes, "private")])
-    return tuple(_hiding(a, labels[a.name], private) for a in attributes if a.name in known and a.role != "private")
+    single = [_hiding(a, labels[a.name], private) for a in attributes if a.name in known and a.role != "private"]
+    names = [each.known for each in single if not each.problem]
+    if len(names) < 2:
+        return tuple(single)
+    together = Attribute(" and ".join(names), (), "general")
+    return (*single, replace(_hiding(together, combinations([labels[name] for name in names]), private), jointly=True))
 
 
 def cell_attributes(
     labels: Mapping[str, IntArray], attributes: tuple[Attribute, ...], known: tuple[str, ...]
 ) -> tuple[Attribute, ...]:
     """The known attributes from whose knowers the private ones can be hidden."""
-    found = {each.known for each in what_can_be_hidden(labels, attributes, known) if not each.problem}
+    found = {each.known for each in what_can_be_hidden(labels, attributes, known) if not (each.problem or each.jointly)}
     return tuple(a for a in attributes if a.name in found)
 
 
@@ -58,12 +65,12 @@ def _hiding(attribute: Attribute, known: IntArray, private: IntArray) -> Hiding:
             f"it is useful and shares {shared:.3f} nats with the private ones; hiding those from people who know it, and from "
             "people who do not, would remove it"
         )
-    return Hiding(known=attribute.name, settled=settled, problem=problem)
+    return Hiding(known=attribute.name, jointly=False, settled=settled, problem=problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Within every class of a known attribute all private classes have one distribution over donors."""
+    """Within every class of a known attribute, or of several together, all private classes have one distribution over donors."""
 
     known: str | None  # None: within all records
     groups: Tensor  # (cells,) number of the cell's pair of private and known class
@@ -106,10 +113,13 @@ class Cells:
         """How many such combinations there are."""
         return int(self.hidden.max()) + 1
 
-    def constraints(self, device: torch.device) -> tuple[Constraint, ...]:
-        """First that of all records, then one for every known attribute."""
+    def constraints(self, device: torch.device, *, jointly: bool) -> tuple[Constraint, ...]:
+        """First that of all records, then one for every known attribute, and where asked one for all of these together."""
         private = combinations([self.classes(a.name) for a in with_role(self.attributes, "private")])
-        within = [(None, np.zeros_like(private)), *((a.name, self.classes(a.name)) for a in self.known())]
+        known = {a.name: self.classes(a.name) for a in self.known()}
+        within = [(None, np.zeros_like(private)), *known.items()]
+        if jointly:
+            within.append((" and ".join(known), combinations(list(known.values()))))
         return tuple(_constraint(name, private, classes, device) for name, classes in within)
 
 

@@ -13,9 +13,13 @@ def not_hidden(
     """What no training can hide from people who know an attribute; `persons` say whose each record is."""
     notes, classes = [], {a.name: a.classes for a in attributes}
     for hiding in what_can_be_hidden(labels, attributes, known):
-        whose = f"the private attributes from people who know {hiding.known}"
+        whose = f"the private attributes from people who know {hiding.known}{' together' if hiding.jointly else ''}"
         if hiding.problem:
             notes.append(f"training does not hide {whose}: {hiding.problem}")
+        elif hiding.settled and hiding.jointly:  # a combination may be one person's: they are counted, not named
+            notes.append(
+                f"nothing can hide {whose} in {len(hiding.settled)} combinations where all records have one private class"
+            )
         elif hiding.settled:
             shown = shown_classes(classes[hiding.known], labels[hiding.known], persons)
             settled = ", ".join(shown[k] for k in hiding.settled)

@@ -10,7 +10,8 @@ Sinkhorn scaling in the log domain.
     release     P(d|x) = Σ_c p(c|x) P_c(d|x)                                      over the likeliest cells
 
 A cell is a combination of the private classes and of the classes of all attributes A that the recipient knows; without any it is
-the private class. Each A adds a constraint: the same within every class of A. A round takes the mean of all corrections.
+the private class. Each A adds a constraint: the same within every class of A; and so do several together, where their
+combinations have enough records. A round takes the mean of all corrections.
 
 m is not given: it is the classes' entropic Wasserstein barycentre on the pool. Its weights w_s, shares to the power of
 `majority`, decide whose records stay near: 0 treats all classes alike, 1 moves records least overall, and a larger power lets the
@@ -34,7 +35,7 @@ from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Records, Rng, combinations, with_role
 from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
-from pass_core.methods.transport.cells import Cells, Constraint, cell_attributes
+from pass_core.methods.transport.cells import Cells, Constraint, cell_attributes, what_can_be_hidden
 from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
 from pass_core.methods.transport.classifier import build_classifier, fit_classifier, widths_of
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
@@ -85,7 +86,11 @@ def solve_transport(
     channel = build_channel(classifier, space, cells, unscaled, context=context, config=config)
     seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
     of_records = torch.from_numpy(numbers).to(context.device)
-    potentials, notes = _solve_potentials(channel, seen, of_records, generator, run.on_epoch)
+    hiding = what_can_be_hidden(data.labels, context.attributes, context.known)
+    constraints = cells.constraints(context.device, jointly=any(each.jointly and not each.problem for each in hiding))
+    potentials, notes = _solve_potentials(
+        channel, seen, of_records, constraints=constraints, generator=generator, on_epoch=run.on_epoch
+    )
     return replace(channel, potentials=potentials), notes
 
 
@@ -112,7 +117,13 @@ def build_channel(
 
 
 def _solve_potentials(
-    channel: TransportChannel, seen: Seen, numbers: Tensor, generator: torch.Generator, on_epoch: OnEpoch
+    channel: TransportChannel,
+    seen: Seen,
+    numbers: Tensor,
+    *,
+    constraints: tuple[Constraint, ...],
+    generator: torch.Generator,
+    on_epoch: OnEpoch,
 ) -> tuple[Tensor, tuple[str, ...]]:
     """v (cells, donors), from the number of every record's cell, and what is left above the limit.
 
@@ -122,7 +133,6 @@ def _solve_potentials(
     round; for every known attribute also its own gap and I(X';S|A), nats.
     """
     config, device = channel.config, numbers.device
-    constraints = channel.cells.constraints(device)
     counts = torch.bincount(numbers, minlength=len(channel.cells)).double()
     whole = len(numbers) <= config.records_per_round
     accelerated = Anderson((counts / counts.sum()).sqrt()[:, None]) if whole and len(constraints) > 1 else None
