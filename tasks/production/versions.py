@@ -221,9 +221,10 @@ class FolderTarget(Target):
 
     def retire(self, keep: int) -> None:
         current, gone = self.current(), self.state / "retired"
+        for left in (gone, self.state / "version"):  # by runs that died: both hold published rows
+            shutil.rmtree(left, ignore_errors=True)
         for folder in sorted((self.root / VERSIONS).iterdir()) if current else ():
             if current and int(folder.name) <= current.version - keep:
-                shutil.rmtree(gone, ignore_errors=True)
                 folder.rename(gone)  # first out of sight: readers never see a half-deleted version
                 crash_point("retired one")
                 shutil.rmtree(gone)

@@ -2,12 +2,16 @@
 
 import datetime
 import json
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pass_core.errors import ConfigError
+from tasks.production import crash_points
 from tasks.production.options import state_of
 from tests.tasks.production.lakes import make_options, make_table, protect, released, write_lake
 
@@ -58,3 +62,21 @@ def test_versions_stay_while_no_days_are_given(champion: Path, lake: Path, tmp_p
     assert _kept(target)[0] == ["000001", "000002"]
     with pytest.raises(ConfigError, match=r"keep_days: expected at least 1, found 0"):
         make_options(champion, lake, target, params={"protect": {"keep_days": 0}}).load_config()
+
+
+def _die_retiring(champion: Path, lake: Path, target: Path) -> None:
+    os.environ[crash_points.CRASH_AT] = "retired one"
+    protect(champion, lake, target, params={"protect": {"audit_records": 200, "keep_versions": 1}})
+
+
+def test_what_a_killed_run_was_deleting_goes_with_the_next_run(champion: Path, lake: Path, tmp_path: Path) -> None:
+    target, retired = tmp_path / "out", state_of(str(tmp_path / "out")) / "retired"
+    protect(champion, lake, target)
+    write_lake(make_table(days=1, start=3000), lake)
+    process = multiprocessing.get_context("fork").Process(target=_die_retiring, args=(champion, lake, target))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert retired.exists()
+    assert protect(champion, lake, target)[1] is None
+    assert not retired.exists()
