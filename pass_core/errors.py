@@ -36,6 +36,10 @@ class SchemaMismatch(DataError):
     """Columns or types of a table differ from what is expected."""
 
 
+class SchemaPaused(SchemaMismatch):
+    """Columns differ, and nothing may be published until somebody has looked (protect.on_schema_change: pause)."""
+
+
 class ValidationFailed(DataError):
     """A data expectation does not hold."""
 

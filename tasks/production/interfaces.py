@@ -38,6 +38,7 @@ class PinnedColumns:
     added: Mapping[str, str] = field(default_factory=dict)
     anything_new: bool = False
     used: frozenset[str] = frozenset()  # those whose types matter, and that no file may lack
+    ignore_unused: bool = False  # new ones that nothing uses are no difference
 
     def accepted(self, found: Mapping[str, str]) -> dict[str, str]:
         """The columns beyond the first ones that are known from now on, also those that only some files have."""

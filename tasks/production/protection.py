@@ -32,7 +32,7 @@ from tasks.production.plan import Plan, audited_rows, make_plan
 from tasks.production.published import PublishedFiles
 from tasks.production.quarantine import note_quarantine, raise_failures
 from tasks.production.retention import retire
-from tasks.production.source import LakeSource, check_drift
+from tasks.production.source import LakeSource, check_drift, pausing
 from tasks.production.staging import DATA, Staged, Staging, joined_arrays, make_sample
 from tasks.production.waiting import SmallChanges, note_waiting
 from tasks.production.withdrawal import read_withdrawal, still_good
@@ -79,8 +79,10 @@ class Protection:
         check_binding(self.target.location, self.state, before)
         self._version = before.version if before else 0
         schema, added = (before.schema, before.added) if before else (self._source.schema, {})
-        columns = PinnedColumns(schema, added, options.new_columns, self._source.used)
-        check_drift(options.source, columns, self._source.schema)
+        policy = config.protect.on_schema_change
+        columns = PinnedColumns(schema, added, options.new_columns, self._source.used, policy == "ignore_unused")
+        with pausing(policy):
+            check_drift(options.source, columns, self._source.schema)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         made = config, options.key, self._source, self.target
         self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key)
@@ -104,6 +106,9 @@ class Protection:
         changed = self._inputs.changed({n: self._source.states_of(one) for n, one in chosen.items()}, self._manifest)
         made = chosen, self._manifest, self.job.pins, self.target.holds, self._still_good
         plan = make_plan(*made, changed=changed, damaged=damaged, erased=self._erasures.waiting())
+        if self.config.protect.on_schema_change == "pause":
+            with pausing("pause"):
+                self._source.check_columns(plan.work, self.job.columns)
         return dataclasses.replace(plan, missing=()) if self.options.is_range else plan
 
     @contextlib.contextmanager

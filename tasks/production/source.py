@@ -1,5 +1,6 @@
 """A lake to protect: its partitions, and their records, with or without labels."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch
+from pass_core.errors import ChecksumMismatch, DataError, SchemaMismatch, SchemaPaused
 from tasks.lakes.open import Batch, open_lake, text_column, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
@@ -87,6 +88,17 @@ class LakeSource:
         return {
             name: SourcePartition(name, self._digest(paths, self.states), tuple(paths)) for name, paths in sorted(grouped.items())
         }
+
+    def check_columns(self, partitions: Iterable[SourcePartition], pinned: PinnedColumns) -> None:
+        """Rejects files with other columns before any work; damaged ones are found when they are read."""
+        self._pinned = pinned
+        for fragment in (self._fragments[path] for one in partitions for path in one.files):
+            try:
+                with self._lake.reading(self._lake.place(fragment)):
+                    fragment.physical_schema  # noqa: B018 (reads the footer, and keeps it)
+            except DataError:
+                continue
+            self._check_schema(fragment)
 
     def states_of(self, partition: SourcePartition) -> dict[str, State | None]:
         """The states of a partition's files when the source was listed."""
@@ -182,6 +194,17 @@ class LakeSource:
         return {name: NO_VALUE if value is None else folder_value(str(value)) for name, value in keys.items()}
 
 
+@contextlib.contextmanager
+def pausing(policy: str) -> Iterator[None]:
+    """Makes other columns stop the whole run, where `protect.on_schema_change` is pause."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        if policy != "pause":
+            raise
+        raise SchemaPaused(f"{error}. Paused: nothing is published until then (protect.on_schema_change)") from None
+
+
 def logical_type(kind: pa.DataType | str) -> str:
     """A type, or its name in a manifest, as columns are compared: however long texts may be, with or without a dictionary."""
     name = re.sub(r"^dictionary<values=(.*), indices=.*>$", r"\1", str(kind))
@@ -218,7 +241,9 @@ def check_drift(place: str, pinned: PinnedColumns, found: Mapping[str, str]) -> 
         "missing": sorted(set(expected) - set(found)),
         # A file without rows may know the type of no column: null goes with every type.
         "of another type": sorted(n for n in expected if n in found and len({expected[n], found[n]} - {"null"}) > 1),
-        "new": [] if pinned.anything_new else sorted(set(found) - set(known)),
+        "new": []
+        if pinned.anything_new
+        else sorted(n for n in set(found) - set(known) if n in pinned.used or not pinned.ignore_unused),
     }
     if any(differences.values()):
         listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names)

@@ -10,11 +10,32 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pass_core.errors import AuditFailed, ConfigError, DataError, DrawsRefused, DriftFound, PartitionsQuarantined, TransientError
+from pass_core.errors import (
+    AuditFailed,
+    ConfigError,
+    DataError,
+    DrawsRefused,
+    DriftFound,
+    PartitionsQuarantined,
+    SchemaPaused,
+    TransientError,
+)
 from tasks.production.options import ProtectOptions, absolute
 
 Kind = Literal[
-    "damaged", "unreachable", "withdrawn", "erasing", "draws", "audit", "drift", "failed", "quarantined", "never", "late", "stale"
+    "damaged",
+    "unreachable",
+    "withdrawn",
+    "erasing",
+    "draws",
+    "audit",
+    "drift",
+    "failed",
+    "paused",
+    "quarantined",
+    "never",
+    "late",
+    "stale",
 ]
 # The most urgent first: a check of several targets ends with the first code of this table that applies.
 EXIT_CODES: dict[Kind, int] = {
@@ -26,6 +47,7 @@ EXIT_CODES: dict[Kind, int] = {
     "audit": 14,  # the last run's audit did not pass, or the live version's did not
     "drift": 15,  # the last run's records differ from those that were audited
     "failed": 16,  # the last run ended with another error, or without a result
+    "paused": 22,  # the source's columns have changed, and protect.on_schema_change is pause
     "quarantined": 20,  # some partitions could not be protected; the others are published
     "never": 17,  # nothing was ever published
     "late": 18,  # no run has succeeded for longer than schedule.stale_after
@@ -56,6 +78,7 @@ def kind_of(error: BaseException) -> Kind:
         (DriftFound, "drift"),
         (AuditFailed, "audit"),
         (PartitionsQuarantined, "quarantined"),
+        (SchemaPaused, "paused"),
     )
     return next((kind for known, kind in kinds if isinstance(error, known)), "failed")
 
@@ -71,6 +94,9 @@ def trouble_of(error: BaseException, options: ProtectOptions) -> Trouble:
         return Trouble(kind, f"{found}; nothing was published", status_command(options.target, options.state))
     if kind == "quarantined":
         return Trouble(kind, QUARANTINED, again)
+    if kind == "paused":
+        reason = "the source's columns have changed, and protect.on_schema_change is pause; nothing was published"
+        return Trouble(kind, reason, again.replace("lake protect", "lake plan", 1))
     return Trouble(kind, f"the run failed: {reason_of(error)}; its log says more", again)
 
 

@@ -45,6 +45,8 @@ class ProtectConfig(Checked):
     keep_days: int | None = ranged(None, at_least=1)
     # rows of a published partition, or of a run: fewer changes wait, since comparing versions would show them; 1: off
     min_change: int = ranged(1, at_least=0)
+    # refuse: quarantine partitions with other columns; ignore_unused: but ignore new ones that nothing uses; pause: stop the run
+    on_schema_change: Literal["refuse", "ignore_unused", "pause"] = "refuse"
     accept_undecided: str = ""  # who accepts, and why, to publish what the audit cannot decide; empty: nothing is published then
 
 

@@ -1,7 +1,10 @@
 """Erasing records: nothing that can be cleaned shows them afterwards, and they do not come back."""
 
 import datetime
+import multiprocessing
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from pass_core.errors import ConfigError, DataError, PartitionsQuarantined
+from tasks.production import crash_points
 from tasks.production.erased import Erasures
 from tasks.production.erasure import Erased, erase
 from tasks.production.history import open_target
@@ -76,7 +80,7 @@ def test_all_records_of_a_person_are_erased_and_their_evidence(champion: Path, l
     whole, evidence = sum(_rows(target).values()), _evidence(target)
     people = make_table(start=2000).column("customer").to_pylist()
     count = people.count("customer-5")
-    done = _erase(champion, lake, target, [], ["customer-5"])
+    done = _erase(champion, lake, target, [], ["customer-5"], workers=1)
     assert count > 10
     assert (done.receipt.rows, done.receipt.partitions) == (count, 3)
     assert sum(_rows(target).values()) == whole - count
@@ -225,3 +229,25 @@ def test_the_command_says_what_it_cannot_clean(champion: Path, tmp_path: Path) -
     assert not cache.exists()
     with pytest.raises(ConfigError, match="expected a file with one id per line"):
         CliRunner().invoke(app, [*command[:3], "--record", "@nowhere", *command[5:]], catch_exceptions=False)
+
+
+def _die_erasing(step: str, champion: Path, lake: Path, target: Path) -> None:
+    os.environ[crash_points.CRASH_AT] = step
+    _erase(champion, lake, target, ["call-002205"])
+
+
+@pytest.mark.parametrize("step", ["locked", "partition half written", "ledger written", "pointer moved", "retired one"])
+def test_an_erasure_that_is_killed_is_finished_by_the_next_run(champion: Path, lake: Path, tmp_path: Path, step: str) -> None:
+    target, state = tmp_path / "out", state_of(str(tmp_path / "out"))
+    protect(champion, lake, target, params=dict(TOGETHER))
+    process = multiprocessing.get_context("fork").Process(target=_die_erasing, args=(step, champion, lake, target))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert _rows(target)[DAY] == (199 if step in ("pointer moved", "retired one") else 200)
+    assert Erasures(state).unfinished()
+    protect(champion, lake, target, params=dict(TOGETHER))
+    assert _rows(target)[DAY] == 199
+    assert len(list((target / "versions").iterdir())) == 1
+    assert not Erasures(state).unfinished()
+    assert not (state / "retired").exists()

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, PassError, StorageError
+from pass_core.errors import AuditFailed, ConfigError, DataError, DriftFound, PassError, SchemaPaused, StorageError
 from tasks.production.crash_points import CRASH_AT
 from tasks.production.erasure import erase
 from tasks.production.history import open_target, roll_back
@@ -133,6 +133,15 @@ def test_erasing(champion: Path, target: Path) -> None:
     assert _kinds(target) == (21, ["erasing"])
     protect(champion, _lake(target), target)
     assert _kinds(target) == (0, [])
+
+
+def test_paused(champion: Path, target: Path) -> None:
+    file = next(_lake(target).rglob("*.parquet"))
+    table = pq.read_table(file, partitioning=None)
+    pq.write_table(table.append_column("extra", pa.array(["x"] * len(table))), file)
+    with pytest.raises(SchemaPaused):
+        protect(champion, _lake(target), target, settings=("protect.on_schema_change=pause",))
+    assert _kinds(target) == (22, ["paused"])
 
 
 def test_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
