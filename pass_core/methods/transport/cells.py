@@ -1,7 +1,7 @@
 """Cells: records of one private class that agree in all that the recipient knows; and which of them must have equal donors."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,7 +22,7 @@ class Hiding:
     """Whether a private attribute can be hidden from people who know another attribute."""
 
     known: str
-    jointly: bool  # whether it is all other known attributes together
+    jointly: tuple[str, ...]  # the attributes, where it is several together
     settled: tuple[int, ...]  # classes of which all training records have the same private class: nothing can hide it there
     problem: str | None  # why this attribute makes no cells
 
@@ -30,15 +30,15 @@ class Hiding:
 def what_can_be_hidden(
     labels: Mapping[str, IntArray], attributes: tuple[Attribute, ...], known: tuple[str, ...]
 ) -> tuple[Hiding, ...]:
-    """For every known attribute, and then for those together from which it can; identities make no cells, since they settle the
-    private classes."""
+    """For every known attribute, and then for those together from which it can: for all, or where these have too few records in
+    common, for the general ones. Identities make no cells, since they settle the private classes."""
     private = combinations([labels[a.name] for a in with_role(attributes, "private")])
     single = [_hiding(a, labels[a.name], private) for a in attributes if a.name in known and a.role != "private"]
-    names = [each.known for each in single if not each.problem]
-    if len(names) < 2:
-        return tuple(single)
-    together = Attribute(" and ".join(names), (), "general")
-    return (*single, replace(_hiding(together, combinations([labels[name] for name in names]), private), jointly=True))
+    hideable = [a for a in attributes if any(each.known == a.name and not each.problem for each in single)]
+    together = _together(hideable, labels, private)
+    if together and together[0].problem:
+        together = _together(with_role(tuple(hideable), "general"), labels, private) or together
+    return (*single, *together)
 
 
 def cell_attributes(
@@ -47,6 +47,15 @@ def cell_attributes(
     """The known attributes from whose knowers the private ones can be hidden."""
     found = {each.known for each in what_can_be_hidden(labels, attributes, known) if not (each.problem or each.jointly)}
     return tuple(a for a in attributes if a.name in found)
+
+
+def _together(attributes: Sequence[Attribute], labels: Mapping[str, IntArray], private: IntArray) -> tuple[Hiding, ...]:
+    """For their combination; empty where they are fewer than two."""
+    names = tuple(a.name for a in attributes)
+    if len(names) < 2:
+        return ()
+    found = _hiding(Attribute(" and ".join(names), (), "general"), combinations([labels[name] for name in names]), private)
+    return (replace(found, jointly=names),)
 
 
 def _hiding(attribute: Attribute, known: IntArray, private: IntArray) -> Hiding:
@@ -65,7 +74,7 @@ def _hiding(attribute: Attribute, known: IntArray, private: IntArray) -> Hiding:
             f"it is useful and shares {shared:.3f} nats with the private ones; hiding those from people who know it, and from "
             "people who do not, would remove it"
         )
-    return Hiding(known=attribute.name, jointly=False, settled=settled, problem=problem)
+    return Hiding(known=attribute.name, jointly=(), settled=settled, problem=problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +122,13 @@ class Cells:
         """How many such combinations there are."""
         return int(self.hidden.max()) + 1
 
-    def constraints(self, device: torch.device, *, jointly: bool) -> tuple[Constraint, ...]:
-        """First that of all records, then one for every known attribute, and where asked one for all of these together."""
+    def constraints(self, device: torch.device, *, jointly: tuple[str, ...]) -> tuple[Constraint, ...]:
+        """First that of all records, then one for every known attribute, and one for several together if these are named."""
         private = combinations([self.classes(a.name) for a in with_role(self.attributes, "private")])
         known = {a.name: self.classes(a.name) for a in self.known()}
         within = [(None, np.zeros_like(private)), *known.items()]
         if jointly:
-            within.append((" and ".join(known), combinations(list(known.values()))))
+            within.append((" and ".join(jointly), combinations([known[name] for name in jointly])))
         return tuple(_constraint(name, private, classes, device) for name, classes in within)
 
 

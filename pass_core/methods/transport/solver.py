@@ -87,7 +87,8 @@ def solve_transport(
     seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
     of_records = torch.from_numpy(numbers).to(context.device)
     hiding = what_can_be_hidden(data.labels, context.attributes, context.known)
-    constraints = cells.constraints(context.device, jointly=any(each.jointly and not each.problem for each in hiding))
+    jointly = next((each.jointly for each in hiding if each.jointly and not each.problem), ())
+    constraints = cells.constraints(context.device, jointly=jointly)
     potentials, notes = _solve_potentials(
         channel, seen, of_records, constraints=constraints, generator=generator, on_epoch=run.on_epoch
     )

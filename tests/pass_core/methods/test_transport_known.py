@@ -153,6 +153,9 @@ def test_combinations_of_few_records_are_not_hidden_together_and_this_is_said() 
     assert (single["age"], single["accent"]) == (None, None)
     assert single["age and accent"] is not None
     persons = [str(k) for k in some.labels["person"]]
+    more = TRAIN.subset(np.arange(900))  # enough for both, not for the useful class, too
+    with_useful = what_can_be_hidden(more.labels, ATTRIBUTES, ("u", "age", "accent"))[-1]
+    assert (with_useful.jointly, with_useful.problem) == (("age", "accent"), None)
     *_, note = not_hidden(some.labels, ATTRIBUTES, ("age", "accent"), persons)
     assert "people who know age and accent together: it has fewer than 20 records" in note
 
