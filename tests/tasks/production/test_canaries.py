@@ -98,7 +98,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _protect(house: Path, target: str, *more: str, source: str = "source") -> subprocess.CompletedProcess[str]:
     tracking = {"enabled": True, "store": "mlflow"}
-    write_params(house, dataset={"calls": SECTION}, pool={"donors": 24}, tracking=tracking, protect=PARAMS["protect"])
+    sections: dict[str, object] = {"tracking": tracking, "protect": PARAMS["protect"], "lineage": {"file": "lineage.jsonl"}}
+    write_params(house, dataset={"calls": SECTION}, pool={"donors": 24}, **sections)
     for name in ("home", "temporary"):
         (house / name).mkdir(exist_ok=True)
     environment = os.environ | {
@@ -167,6 +168,7 @@ def test_nothing_planted_is_left_behind(house: Path) -> None:
         ".out.state/docs/index.html",
         "out/versions/000001/_manifest.json",
         "out/versions/000001/_croissant.json",
+        "lineage.jsonl",
     ):
         assert part in names, part
     assert _search(house, (key_id(secret).encode(),), SPARED)  # the key's id is public, and is found
