@@ -97,6 +97,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _protect(house: Path, target: str, *more: str, source: str = "source") -> subprocess.CompletedProcess[str]:
+    return _lake(house, "protect", source, target, *more)
+
+
+def _lake(house: Path, *words: str) -> subprocess.CompletedProcess[str]:
     tracking = {"enabled": True, "store": "mlflow"}
     sections: dict[str, object] = {"tracking": tracking, "protect": PARAMS["protect"], "lineage": {"file": "lineage.jsonl"}}
     write_params(house, dataset={"calls": SECTION}, pool={"donors": 24}, **sections)
@@ -110,10 +114,8 @@ def _protect(house: Path, target: str, *more: str, source: str = "source") -> su
         "PYTHONPATH": str(PROJECT),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     }
-    command = [sys.executable, "-m", "flows.cli", "lake", "protect", source, target, "--dataset", "calls", "--models", "root"]
-    return subprocess.run(
-        [*command, "--workers", "0", *more], cwd=house, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "flows.cli", "lake", *words, "--dataset", "calls", "--models", "root", "--workers", "0"]
+    return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, check=False)
 
 
 def _contents(path: Path) -> bytes:
@@ -191,6 +193,24 @@ def test_nothing_planted_is_left_in_a_delta_table(house: Path) -> None:
     rows = DeltaTable(house / "table").to_pyarrow_table()
     assert sorted(rows.column_names) == ["day", "recording", "topic"]
     assert len(rows) == 120
+
+
+@pytest.mark.slow
+def test_an_erasure_reveals_nothing(house: Path) -> None:
+    """Neither whom it erased, in its receipt, the logs and Prefect's database, nor the ids that it was given in a file."""
+    done = _protect(house, "erased")
+    assert done.returncode == 0, done.stderr
+    ids = house / "secrets" / "ids.txt"
+    ids.write_text("CANARY-ID-1203\nCANARY-ID-1290\n")
+    given = ["--record", f"@{ids}", "--person", "CANARY-PERSON-5", "--reason", "request 17"]
+    done = _lake(house, "erase", "erased", *given)
+    assert done.returncode == 0, done.stderr
+    assert "2 record id(s) and 1 person id(s) erased from erased: version 2 is live" in done.stdout
+    (house / "erased.log").write_text(done.stdout + done.stderr)
+    assert not _search(house, CANARIES, (*SPARED, "secrets/"))
+    rows = sum(len(table) for table in released(house / "erased").values())
+    people = [f"CANARY-PERSON-{(1200 + k) % 23}" for k in range(120)]
+    assert rows == 120 - 2 - people.count("CANARY-PERSON-5")
 
 
 def test_a_failing_run_reveals_nothing_either(house: Path) -> None:

@@ -79,10 +79,12 @@ def test_somebody_can_decide_that_few_are_published(champion: Path, lake: Path, 
     assert [json.loads(line)["reason"] for line in decisions.splitlines()] == ["month's end"]
 
 
-def test_changed_and_deleted_records_are_counted(champion: Path, lake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_changed_and_deleted_records_are_counted(champion: Path, lake: Path, tmp_path: Path, form: str) -> None:
     """Also where only a column changes that is published unchanged; and a change that nobody sees is no reason to wait."""
     target = tmp_path / "out"
-    more = {"params": LEAST | {"dataset": {"calls": SECTION | {"pass_through": ["day", "secret"]}}}}
+    params = LEAST | {"dataset": {"calls": SECTION | {"pass_through": ["day", "secret"]}}}
+    more = {"params": params, "target_format": form}
     _run(champion, lake, target, **more)
     file = next((lake / DAY).glob("*.parquet"))
     table = pq.read_table(file, partitioning=None)
