@@ -114,6 +114,13 @@ class Receipts:
                 return counts
         raise DataError(f"{path}: expected a partition's receipt, found none or a damaged one; restore it")
 
+    def keep_only(self, receipts: Iterable[Receipt]) -> None:
+        """Deletes all others: compared with that of a newer version, a partition's receipt shows the donors of erased records."""
+        kept = {one.id for one in receipts}
+        for path in self.folder.glob("*"):
+            if path.stem not in kept:
+                path.unlink()
+
     def showing(self, manifest: Manifest, pool: str, donors: Iterable[int]) -> list[str]:
         """Published partitions that were made from a pool and show any of these donors (numbers in that pool)."""
         wanted, receipts = np.array(sorted(donors), dtype=np.int64), manifest.partitions.items()

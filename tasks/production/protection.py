@@ -233,7 +233,10 @@ class Protection:
 
     def _finish(self, rewritten: Collection[str] = ()) -> None:
         if live := self.target.current():
-            retire(self.target, live.version, self.config.protect, erasing=bool(self._erasures.unfinished()))
+            erasing = bool(self._erasures.unfinished())
+            retire(self.target, live.version, self.config.protect, erasing=erasing)
+            if erasing:
+                self._receipts.keep_only(live.partitions.values())
             self._published.settle(live)
             self._erasures.settle(live.version, live.partitions, rewritten)
         self._inputs.settle()

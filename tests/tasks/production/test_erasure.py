@@ -62,6 +62,7 @@ def test_an_erased_record_is_gone_and_does_not_come_back(champion: Path, lake: P
     assert all(after[name].equals(before[name]) for name in before if name != DAY)
     assert [path.name for path in (target / "versions").iterdir()] == ["000003"]
     assert not (state / "staging").exists()
+    assert len(list((state / "receipts").glob("*.npy"))) == len(after)  # an older one would show the records' donors
     # The records are still in the source, and stay out: nothing to do, a changed day, another target of the same run.
     assert protect(champion, lake, target, params=dict(TOGETHER))[1] is None
     day = next((lake / DAY).glob("*.parquet"))
