@@ -85,7 +85,7 @@ def _responsible_ai(manifest: Manifest) -> dict[str, Any]:
         ],
         "rai:dataBiases": ["Rows repeat the pool's donors: classes and rare features follow the pool, not the population."],
         "rai:dataCollectionMissingData": f"{lost} of {read} source records could not be read and are left out.",
-        "rai:dataReleaseMaintenancePlan": "A new version replaces this one as a whole, without donors who have withdrawn.",
+        "rai:dataReleaseMaintenancePlan": "New versions replace this one as a whole, and remove donors who have withdrawn.",
     }
 
 
