@@ -16,15 +16,15 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from pass_core.errors import ConfigError, DataError, PartitionsQuarantined
+from pass_core.errors import AuditFailed, ConfigError, DataError, PartitionsQuarantined
 from tasks.production import crash_points
 from tasks.production.erased import Erasures
 from tasks.production.erasure import Erased, erase
 from tasks.production.history import open_target
 from tasks.production.options import state_of
-from tasks.production.run import Hooks
+from tasks.production.run import Hooks, execute
 from tasks.production.status import check_target
-from tests.tasks.production.lakes import PassGate, make_options, make_table, protect, released, write_lake
+from tests.tasks.production.lakes import FailGate, PassGate, make_options, make_table, protect, released, write_lake
 from tests.tasks.production.s3 import BUCKET, objects, s3_server
 
 DAY = "day=2026-11-12"
@@ -120,6 +120,25 @@ def test_an_erasure_that_was_interrupted_is_finished_by_the_next_run(champion: P
     assert list(open_target(str(target)).manifests()) == [2]
 
 
+def test_a_range_finishes_an_erasure_alone(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """Where something else in the source stops whole runs."""
+    target, state = tmp_path / "out", state_of(str(tmp_path / "out"))
+    protect(champion, lake, target, params=dict(TOGETHER))
+    write_lake(make_table(days=1, start=3000), lake)
+    next((lake / "day=2026-11-16").glob("*.parquet")).write_bytes(b"damaged")
+    with pytest.raises(PartitionsQuarantined):
+        _erase(champion, lake, target, ["call-002005"])
+    assert not Erasures(state).unfinished()  # what is damaged was never published
+    options = make_options(champion, lake, target, params=dict(TOGETHER))
+    with pytest.raises(AuditFailed):
+        erase(options, ["call-002205"], (), "request 18", hooks=Hooks(gate=FailGate()))
+    assert Erasures(state).waiting() == {DAY}
+    plan, _ = protect(champion, lake, target, params=dict(TOGETHER), first="2026-11-12", last="2026-11-12")
+    assert plan.reasons() == {"records erased": 1}
+    assert not Erasures(state).unfinished()
+    assert _rows(target) == {"day=2026-11-11": 199, DAY: 199, "day=2026-11-13": 200}
+
+
 def test_a_partition_that_cannot_be_read_keeps_the_erasure_unfinished(champion: Path, lake: Path, tmp_path: Path) -> None:
     """It may hold the record, and it shows what it showed before."""
     target, state = tmp_path / "out", state_of(str(tmp_path / "out"))
@@ -200,8 +219,9 @@ def test_records_are_erased_from_a_delta_table(champion: Path, lake: Path, tmp_p
     assert not [path for path in files if path.exists()]
 
 
-def test_the_command_says_what_it_cannot_clean(champion: Path, tmp_path: Path) -> None:
-    """Records of training are erased: the pool's, the model's and the caches of a run."""
+def test_the_command_says_what_it_cannot_clean(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of training are erased: the pool's, the model's and the caches of a run. test_canaries.py runs it with Prefect."""
+    monkeypatch.setattr("flows.cli.erase.run_flow", lambda options, quiet: execute(options, Hooks(gate=PassGate())))  # noqa: ARG005
     root, lake, target = tmp_path / "own" / "root", write_lake(make_table(days=4), tmp_path / "lake"), tmp_path / "out"
     shutil.copytree(champion, root)
     cache = root / ".cache" / "features" / "calls"
