@@ -58,27 +58,34 @@ RAW = Path(os.environ.get("PASS_RAW_DATA", "/nonexistent"))
 
 @dataclass(frozen=True)
 class Race:
-    """Seconds of the fastest repetition of each side; one of them is the bare model."""
+    """Seconds, and seconds of CPU, of the fastest repetition of each side; one of them is the bare model."""
 
     seconds: Mapping[str, float]
+    cpu: Mapping[str, float]  # what neighbours on a busy machine change less
 
     def ratio(self, side: str) -> float:
         return round(self.seconds[BARE] / self.seconds[side], 3)
 
+    def cpu_ratio(self, side: str) -> float:
+        return round(self.cpu[BARE] / self.cpu[side], 3)
+
     def show(self, what: str) -> None:
         for side, seconds in self.seconds.items():
-            print(f"{what}: {side} {seconds:.2f} s, {self.ratio(side):.2f} of the bare throughput", flush=True)
+            cpu = f"{self.cpu[side]:.2f} s of CPU, {self.cpu_ratio(side):.2f}"
+            print(f"{what}: {side} {seconds:.2f} s, {self.ratio(side):.2f} of the bare throughput; {cpu}", flush=True)
 
 
 def race(sides: Mapping[str, Callable[[], Any]]) -> Race:
     """All sides by turns, so that a busy neighbour hits all of them."""
     times: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(REPETITIONS):
         for name, work in sides.items():
-            started = time.perf_counter()
+            started, spent = time.perf_counter(), time.process_time()
             work()
             times[name].append(time.perf_counter() - started)
-    return Race({name: min(seconds) for name, seconds in times.items()})
+            cpu[name].append(time.process_time() - spent)
+    return Race(*({name: min(seconds) for name, seconds in measured.items()} for measured in (times, cpu)))
 
 
 def arithmetics() -> list[tuple[EngineName, Precision]]:
@@ -329,6 +336,7 @@ def ratios(name: str, measured: Measured) -> dict[str, Any]:
     found: dict[str, Any] = {f"cosine_{name}": measured.cosine}
     for side in measured.race.seconds.keys() - {BARE}:
         found[f"vs_bare_{name}_{side.replace(' ', '_')}"] = measured.race.ratio(side)
+        found[f"cpu_vs_bare_{name}_{side.replace(' ', '_')}"] = measured.race.cpu_ratio(side)
     return dict(sorted(found.items()))
 
 
