@@ -64,9 +64,9 @@ class Thresholds:
     )
     reidentified_at_most: Limit = Limit(
         0.10,
-        "Above chance, at most one release in ten is traced to its original by somebody who holds originals and the protector, "
-        "among those with the same useful and general classes, which a release keeps on purpose. Substitution hides attributes, "
-        "not that a record was part of the data; lower the limit where it must.",
+        "At most one release in ten is traced to its original by somebody who holds originals and the protector, beyond what the "
+        "useful and general attributes tell, which a release keeps on purpose. Substitution hides attributes, not that a record "
+        "was part of the data; lower the limit where it must.",
     )
     copied_at_most: Limit = Limit(
         0.005,

@@ -3,9 +3,9 @@
 An attacker who holds originals and the protector computes for every original how likely the release replaces it; no attacker
 does better. Where P(x'|x) is not known, the original nearest to the released record is taken.
 
-Useful and general attributes are kept on purpose, and who reads them from a release has fewer originals to choose from: with
-speaker and digit kept, the clips of that speaker and digit. This was declared. Judged is what a release tells beyond it: the
-record is searched for among the originals of the same kept classes only.
+Useful and general attributes are kept on purpose. Who is told them has fewer originals to choose from, such as the clips of one
+speaker and digit. So much was declared; judged is how much more often a release is traced. How often the record is found when
+only the originals of its own kept classes are searched is shown beside it.
 """
 
 import functools
@@ -47,6 +47,7 @@ class Linkage:
     gallery: int  # originals among which a record is sought
     reidentified: Estimate  # by one release, in that gallery
     chance: float
+    declared: float  # by chance, for whoever is told all useful and general classes
     alike: Estimate | None  # by one release, among the originals of the gallery that have the same useful and general classes
     alike_records: int  # originals that are not the only one of their kept classes: only these count in `alike`
     alike_chance: float
@@ -125,6 +126,7 @@ def find_linkage(subject: Subject, depth: Depth, rng_for: Callable[..., np.rando
         gallery=len(gallery),
         reidentified=once.record,
         chance=1 / len(gallery),
+        declared=float((1 / gallery.alike).mean()),
         alike=once.alike,
         alike_records=int(several.sum()),
         alike_chance=float((1 / gallery.alike[several]).mean()) if several.any() else 1.0,
@@ -167,21 +169,19 @@ def _found_again(gallery: _Gallery, scores_of: Scores, draws: int, numbers: Sequ
 
 
 def _checks(linkage: Linkage, thresholds: Thresholds) -> Iterator[Check]:
-    limit, found = thresholds.reidentified_at_most, linkage.alike
-    several = [one.alike for one in linkage.repeated_draws if one.draws == linkage.judged_draws]
+    limit, found = thresholds.reidentified_at_most, linkage.reidentified
+    several = [one.record for one in linkage.repeated_draws if one.draws == linkage.judged_draws]
     if linkage.judged_draws > 1 and several:
         found = several[0]
-    if found:
-        span, ends = 1 - linkage.alike_chance, (found.value, found.low, found.high)
-        above = Estimate(*(max(0.0, end - linkage.alike_chance) / span for end in ends))
+    if span := 1 - linkage.declared:
+        above = Estimate(*(max(0.0, end - linkage.declared) / span for end in (found.value, found.low, found.high)))
         draws = "a release is" if linkage.judged_draws == 1 else f"{linkage.judged_draws} releases of a record are"
+        chance = f"chance {linkage.chance:.2%}, with the useful and general classes {linkage.declared:.2%}"
         words = (
-            f"{draws} traced to the original, among those of {linkage.gallery} with the same useful and general classes, in "
-            f"{with_interval(found)} of cases (chance {linkage.alike_chance:.2%}), at most {limit.value:.1%} of the way from "
-            "chance to certainty allowed"
+            f"{draws} traced to the original among {linkage.gallery} in {with_interval(found)} of cases ({chance}), "
+            f"at most {limit.value:.1%} of the way from the latter to certainty allowed"
         )
-        units = linkage.alike_records
-        yield Check.at_most("reidentified_at_most", limit, "linkage", above, words, required=False, units=units)
+        yield Check.at_most("reidentified_at_most", limit, "linkage", above, words, required=False, units=linkage.gallery)
     limit = thresholds.private_nag_at_most
     for bundle in linkage.bundles:
         held = [one for one in bundle.sizes if one.records <= linkage.judged_records]
@@ -219,9 +219,10 @@ def _declared(linkage: Linkage) -> str:
             "therefore declared, and not judged."
         )
     return (
-        f"Of {linkage.gallery} originals, {linkage.gallery - linkage.alike_records} are already named by the useful and general "
-        f"attributes, which the release keeps on purpose. The verdict is about the other {linkage.alike_records}: what a release "
-        "tells about its original beyond those attributes, among the originals that share them."
+        "Useful and general attributes are kept on purpose. Whoever is told them finds the original of "
+        f"{linkage.declared:.1%} of the releases by chance; the verdict is about what is found beyond that. Of the "
+        f"{linkage.alike_records} originals that share them with others, this attacker finds "
+        f"{with_interval(linkage.alike)} from the releases, by chance {linkage.alike_chance:.1%}: shown, and not judged."
     )
 
 

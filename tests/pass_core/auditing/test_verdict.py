@@ -194,7 +194,7 @@ def test_membership_and_linkage_follow_the_same_rule(low: float, high: float, ou
         smallest_false_alarms=0.03,
     )  # fmt: skip
     linkage = Linkage(
-        gallery=2000, reidentified=found, chance=0.0, alike=found, alike_records=2000, alike_chance=0.0,
+        gallery=2000, reidentified=found, chance=0.0, declared=0.0, alike=found, alike_records=2000, alike_chance=0.0,
         attack="likelihood", person=HALF, person_chance=0.1,
         bundles=(), judged_records=10, judged_draws=1, repeated_draws=(),
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_membership_and_linkage_follow_the_same_rule(low: float, high: float, ou
     checks = _judge(membership=membership, linkage=linkage, thresholds=lenient)
     assert [check.outcome for check in checks if check.name != "membership_rate_at_most"] == [outcome, outcome]
     assert f"({low:.1%} to {high:.1%})" in _one("membership_auc_at_most", checks).sentence
-    assert "among those of 2000 with" in _one("reidentified_at_most", checks).sentence
+    assert "among 2000 in" in _one("reidentified_at_most", checks).sentence
     assert _one("reidentified_at_most", _judge(linkage=linkage)).outcome == "leak shown"  # by default
 
 
@@ -211,7 +211,7 @@ def test_bundles_are_judged_at_what_the_recipient_holds() -> None:
     sizes = tuple(Bundle(n, Estimate(v, v - 0.02, v + 0.02)) for n, v in ((1, 0.05), (10, 0.06), (100, 0.255)))
     for held, outcome in ((10, "below the limit"), (100, "leak shown")):
         linkage = Linkage(
-            gallery=2000, reidentified=Estimate(0, 0, 0), chance=0.0, alike=None, alike_records=0, alike_chance=1.0,
+            gallery=2000, reidentified=Estimate(0, 0, 0), chance=0.0, declared=0.0, alike=None, alike_records=0, alike_chance=1.0,
             attack="likelihood", person=HALF, person_chance=0.1,
             bundles=(Bundles("id", 0.04, 24, sizes),), judged_records=held, judged_draws=1, repeated_draws=(),
         )  # fmt: skip
