@@ -52,7 +52,7 @@ def notify(notice: Notice, config: NotifyConfig) -> bool:
             with urllib.request.urlopen(request, timeout=config.seconds):  # noqa: S310
                 accepted.append(True)
         except Exception as error:  # noqa: BLE001 (nothing that happens there may stop a run; its text may hold the address)
-            problem = type(error).__name__
+            problem = problem if isinstance(error, TimeoutError) else type(error).__name__  # the same limit, noticed first here
 
     # A thread, since the timeout above is one of each step: a receiver that sends a byte a second would hold us for ever.
     thread = threading.Thread(target=post, daemon=True)
