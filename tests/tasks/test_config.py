@@ -62,7 +62,7 @@ from tests.conftest import PROJECT, write_params
         ("method.pass_substitution.temperature=.inf", r"method\.pass_substitution\.temperature: "),
         ("seed.x=1", r"'seed' is a value, not a section"),
         ("extractor.nope={}", r"extractor\.nope: unknown name 'nope' in extractors: expected one of facenet, hubert"),
-        ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key .*: expected one of components, model"),
+        ("extractor.hubert.layers=3", r"extractor\.hubert\.layers: unknown key .*: expected one of components, engine"),
         ("extractor.hubert.revision=main", r"extractor\.hubert\.revision: expected the 40 hex digits"),
         ("extractor.logmel.bands=1", r"extractor\.logmel\.bands: expected between 8 and 128"),
         ("dataset.synthetic_motion.corrupt_files_allowed=-1", r"synthetic_motion\.corrupt_files_allowed: expected at least 0"),
