@@ -140,12 +140,9 @@ def _known_checks(row: AttributeFindings, limit: Limit, common: Mapping[str, Any
 
 def _subgroup_checks(row: AttributeFindings, limit: Limit, common: Mapping[str, Any]) -> Iterator[Check]:
     """The worst subgroup: small ones have wide intervals, so that a pass does not need them decided."""
-    figures = [
-        (nag, who, subgroup)
-        for subgroup in row.subgroups
-        for nag, who in ((subgroup.nag, "the worst attack"), (subgroup.exact_nag, "an attacker who knows the subgroup"))
-        if nag is not None
-    ]
+    figures = [(group.nag, "the worst attack", group) for group in row.subgroups if group.nag is not None]
+    knowing = [group for group in row.subgroups if group.attribute not in _not_known(row)]
+    figures += [(one.exact_nag, "an attacker who knows the subgroup", one) for one in knowing if one.exact_nag is not None]
     if not figures:
         return
     nag, who, subgroup = max(figures, key=lambda figure: figure[0].low)
@@ -212,6 +209,11 @@ def _uninformative(found: Any) -> str:
     return "; this null is large, since the release keeps what persons have in common: it is not informative here"
 
 
+def _not_known(row: AttributeFindings) -> set[str]:
+    """Attributes that the recipient is not assumed to know."""
+    return {one.known for one in row.side_information if not one.judged}
+
+
 def comparisons_of(row: AttributeFindings) -> Iterator[Comparison]:
     """Information on one attribute: alone, with side information, and in every subgroup."""
     situations = [(row.name, None if row.exact is None else row.exact.information)]
@@ -219,7 +221,8 @@ def comparisons_of(row: AttributeFindings) -> Iterator[Comparison]:
         how = f"with column {known.known}" if known.released else f"when {known.known} is known"
         if known.judged:
             situations.append((f"{row.name}, {how}", known.information))
-    situations += [(f"{row.name} in a subgroup of {group.attribute}", group.information) for group in row.subgroups]
+    judged = [group for group in row.subgroups if group.attribute not in _not_known(row)]
+    situations += [(f"{row.name} in a subgroup of {group.attribute}", group.information) for group in judged]
     for about, information in situations:
         if information is not None:
             yield Comparison(row.name, about, information)

@@ -125,6 +125,10 @@ def test_the_worst_subgroup_is_judged_and_not_needed_for_a_pass() -> None:
     assert (check.outcome, check.found.low, check.attribute, check.required) == ("leak shown", 0.2, "s", False)
     assert "among 200 records of 7 person(s) of one class of u" in check.sentence
     assert "under an attacker who knows the subgroup" in check.sentence
+    declared = (dataclasses.replace(KNOWING_U, judged=False),)  # somebody who does not know the subgroup
+    row = _row("private", Estimate(0, 0, 0), subgroups=groups, side_information=declared)
+    check = next(c for c in _judge(row) if "subgroup" in c.about)
+    assert (check.outcome, "under the worst attack" in check.sentence) == ("cannot be decided", True)
 
 
 def _evidence(gain: float, p_value: float, *, others: int = 0, required: bool = True) -> AttributeFindings:
