@@ -56,7 +56,7 @@ class OpenVinoEngine:
             warnings.simplefilter("ignore")
             import nncf
 
-            nncf.set_log_level(logging.ERROR)
+            logging.getLogger("nncf").setLevel(logging.ERROR)  # its own function sets the level of everybody's handlers
             examples = [one.numpy() for one in inputs]
             kind = nncf.ModelType.TRANSFORMER if self._transformer else None
             model = self._converted(rows=1)
