@@ -65,13 +65,15 @@ def tune(root: Root, minutes: Minutes = 20.0, method: Methods = None, **given: A
 
 
 def _show(tuned: "Tuned", dataset: str, root: Path) -> None:
+    from tasks.reports.wording import of_a_limit
+
     table = Table(title=f"{dataset}: settings judged with all analyses", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("setting", "verdict", "mNAG", "share of a limit"):
         table.add_column(name, justify="left" if name in ("setting", "verdict") else "right")
     for point in tuned.points:
         if point.judged:
             one, verdict = point.first, "pass" if point.passes else "fail" if point.broken else "undecided"
-            table.add_row(point.candidate.words(), verdict, f"{one.mnag:.1%}", f"{one.pressure:.0%}")
+            table.add_row(point.candidate.words(), verdict, f"{one.mnag:.1%}", of_a_limit(one.pressure))
     show()
     out.print(table)
     for reason in tuned.reasons:

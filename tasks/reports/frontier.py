@@ -10,6 +10,7 @@ from markupsafe import Markup
 from tasks.reports.page import environment
 from tasks.reports.scatter import TRIALS, Plane
 from tasks.reports.svg import line, marker, palette, percent, rect, text
+from tasks.reports.wording import of_a_limit
 
 FARTHEST = 2.0  # times its limit: points beyond stand at the edge
 
@@ -42,7 +43,7 @@ def frontier(tried: Sequence[Tried]) -> str:
     for one in sorted(tried, key=lambda one: (one.chosen, one.whole)):
         x, y = plane.x(min(one.pressure, FARTHEST)), plane.y(max(one.mnag, 0.0))
         shape, style = TRIALS[one.verdict]
-        tip = f"{one.number}. {one.words}: mNAG {percent(one.mnag)}, {percent(one.pressure, 0)} of a limit, {one.verdict}"
+        tip = f"{one.number}. {one.words}: mNAG {percent(one.mnag)}, {of_a_limit(one.pressure)} of a limit, {one.verdict}"
         tip += "" if one.whole else ", judged quickly"
         if one.chosen:
             plane.parts.append(marker("circle", x, y, "ring s-ink", reach=10))
@@ -50,7 +51,7 @@ def frontier(tried: Sequence[Tried]) -> str:
         plane.parts.append(marker(shape, x, y, faint, tip, reach=5 if one.whole else 3.5))
         if one.whole:
             points.append((x, y, f"{one.number}"))
-    spoken = ", ".join(f"{one.number} mNAG {percent(one.mnag)} at {percent(one.pressure, 0)}" for one in tried if one.whole)
+    spoken = ", ".join(f"{one.number} mNAG {percent(one.mnag)} at {of_a_limit(one.pressure)}" for one in tried if one.whole)
     return plane.drawn(f"What settings keep against how near they come to a limit: {spoken}.", points)
 
 

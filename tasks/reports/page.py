@@ -125,7 +125,10 @@ def environment() -> Environment:
     folder = Path(__file__).parent
     loader = FileSystemLoader(folder / "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    words = (wording.estimate, wording.nats, wording.readable, wording.spaced, wording.wrappable, svg.percent, scatter.p_value)
+    words = (
+        wording.estimate, wording.nats, wording.of_a_limit, wording.readable, wording.spaced, wording.wrappable,
+        svg.percent, scatter.p_value,
+    )  # fmt: skip
     made.filters |= {filter_.__name__: filter_ for filter_ in words}
     made.filters |= {"as_dict": dataclasses.asdict, "as_table": _as_table}
     made.tests["a"] = lambda value, kind: type(value).__name__ == kind  # a block of an analysis's section

@@ -86,6 +86,11 @@ def spaced(words: str) -> str:
     return re.sub(r"(\d) ?%", rf"\1{NARROW_SPACE}%", words)
 
 
+def of_a_limit(share: float) -> str:
+    """A figure as a share of its limit. Limits near zero give shares of which nobody needs the digits."""
+    return percent(share, 0) if share < 10 else "over 10 times"
+
+
 def nats(value: float | None) -> str:
     """Information with digits enough for small leaks."""
     return "–" if value is None else f"{value:.5f}"

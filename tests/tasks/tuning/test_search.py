@@ -10,6 +10,7 @@ import yaml
 
 import tasks.tuning.candidates
 from tasks.config import Config, load_config, parse_overrides
+from tasks.reports.wording import of_a_limit
 from tasks.running.numerics import fixed_numerics
 from tasks.running.progress import silent
 from tasks.settings_file import read_settings
@@ -197,3 +198,8 @@ def test_what_the_user_decided_is_never_loosened(study: Study, project: Path, mo
         for one in [Candidate(method, {}), *variations(Candidate(method, {}), study, config)]:
             assert one.config(project / "params.yaml", {}).methods == (method,)
             assert yaml.safe_load(one.settings()[0].partition("=")[2]) is not None if one.values else True
+
+
+def test_a_figure_far_beyond_a_limit_near_zero_is_shown_without_its_digits() -> None:
+    assert of_a_limit(0.5).startswith("50")
+    assert of_a_limit(5502.8) == "over 10 times"
