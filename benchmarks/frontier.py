@@ -12,7 +12,7 @@ DIR holds features that `pass-pipeline run --dataset audiomnist --root DIR` extr
 donor → class, learnt on training records, scored on test records; with --probe N also that of the paper's network, N epochs.
 I(X';S) on test records is printed beside its null, the private classes permuted over persons, or over recordings where the
 class is the person. --persons tests on people never seen in training, a fifth of them per seed, and leaves out attributes that
-name a person.
+name a person. weighing_donors is the mean share of donors that a draw of 53 bits can see; weighing_donors_most, the largest.
 """
 
 import argparse
@@ -50,6 +50,8 @@ from tasks.running.step_io import RunKey
 from tasks.storage.parquet import FeatureTable, TableInfo, read_features
 
 FOLDS = 5
+NEGLIGIBLE = float(np.exp(-45.0))  # 4,096 donors that weigh less each, weigh less than 2⁻⁵³ together: a draw of 53 bits sees none
+SHOWN = ("exact", "information_t", "null_", "probe_mnag", "weighing")
 UNPROTECTED = ("majority", "logistic_regression", "network", "large_network")
 
 
@@ -131,10 +133,10 @@ def settings(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, An
     """(label, method, its config, training) of each point that a name denotes."""
     epochs = arguments.epochs
     if name == "paper":
-        training = TrainConfig(epochs, arguments.batch, arguments.rate, validation_share=0)
+        training = TrainConfig(epochs, arguments.batch, arguments.rate, validation_share=0, amp=arguments.amp)
         for general in arguments.general_weights:
             config = pass_substitution.PassConfig(preset="paper", general_weight=general, encoder=arguments.encoder)
-            yield f"paper, μ = {general:g}", pass_substitution.METHOD, config, training
+            yield f"paper, μ = {general:g}{', bfloat16' if arguments.amp else ''}", pass_substitution.METHOD, config, training
     elif name == "improved":
         training = TrainConfig(arguments.improved_epochs, 256, 0.002, validation_share=0)
         for epsilon in arguments.improved_epsilons:
@@ -244,7 +246,15 @@ def measure_point(
             private = [value for name, value in found.items() if roles[name] == "private"]
             row[f"{label}_mnag"] = mean_nag(private, [value for name, value in found.items() if roles[name] != "private"])
     own, same = _meetings(case, released)
+    weighing = _weighing(channel, case.test.features)
+    row |= {"weighing_donors": float(weighing.mean()), "weighing_donors_most": float(weighing.max())}
     return row | {"met_itself": own, "met_own_person": same, "information_record": test.record_information}
+
+
+def _weighing(channel: Channel, features: FloatArray) -> FloatArray:
+    """(n,) the share of donors that weigh at least NEGLIGIBLE of the record's likeliest."""
+    found = [(block >= NEGLIGIBLE * block.max(axis=1, keepdims=True)).mean(axis=1) for _, block in channel.blocks(features)]
+    return np.concatenate(found).astype(np.float32)
 
 
 def _meetings(case: Case, channel: Channel) -> tuple[float, float]:
@@ -274,18 +284,24 @@ def measure(arguments: argparse.Namespace) -> None:
         case = dataclasses.replace(case, attributes=readable)
         for name in arguments.settings:
             for label, method, method_config, training in settings(name, arguments):
-                started = time.perf_counter()
+                started, cpu_started = time.perf_counter(), time.process_time()
                 rng, run = stream(seed, "fit", label), TrainingContext()
                 fitted = method.fit(case.train, context=case.context, config=method_config, training=training, rng=rng, run=run)
-                minutes = (time.perf_counter() - started) / 60
+                minutes, cpu_minutes = (time.perf_counter() - started) / 60, (time.process_time() - cpu_started) / 60
                 row = measure_point(case, fitted.channel, controls, arguments.probe, seed)
                 split = "persons" if arguments.persons else "published"
                 head = {"dataset": arguments.dataset, "split": split, "setting": label, "seed": seed, "donors": arguments.donors}
                 head["forbid"] = arguments.forbid
                 head |= {"epochs": training.epochs, "batch": training.batch_size, "minutes": minutes}
+                head["cpu_minutes"] = cpu_minutes
                 _append(arguments.results, head | row)
-                figures = {k: v for k, v in row.items() if k.startswith(("exact", "information_t", "null_", "probe_mnag"))}
-                print(f"{split} {label} seed {seed}: {minutes:.1f} min, " + ", ".join(f"{k} {v:.3f}" for k, v in figures.items()))
+                figures = {
+                    k: v for k, v in row.items() if k.startswith(("exact", "information_t", "null_", "probe_mnag", "weighing"))
+                }
+                print(
+                    f"{split} {label} seed {seed}: {minutes:.1f} min ({cpu_minutes:.1f} of CPU), "
+                    + ", ".join(f"{k} {v:.3f}" for k, v in figures.items())
+                )
 
 
 def _append(path: Path, row: dict[str, Any]) -> None:
@@ -380,6 +396,7 @@ def main() -> None:
     measuring.add_argument("--batch", type=int, default=1024)
     measuring.add_argument("--rate", type=float, default=0.001)
     measuring.add_argument("--general-weights", nargs="+", type=float, default=[0.2])
+    measuring.add_argument("--amp", action="store_true", help="train the setting `paper` with train.amp")
     measuring.add_argument("--improved-epochs", type=int, default=60)
     measuring.add_argument("--improved-epsilons", nargs="+", type=float, default=[0.015])
     measuring.add_argument("--classifier-epochs", type=int, default=20)

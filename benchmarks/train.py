@@ -1,15 +1,20 @@
 """Throughput of a PASS training step against the loss as one would write it first, and against the bare matrix products.
 
-python benchmarks/train.py [batch] [pool]: all three in one run, by turns, the best of each counts; two threads, embeddings of
+python benchmarks/train.py [batch] [pool]: all in one run, by turns, the best of each counts; two threads, embeddings of
 512, the paper's three-layer encoder on 577 features, one private attribute of 60 classes and one useful of 10. Memory is the peak
 of live tensors while loss and gradient are computed, encoder excluded; growth compares pools of one and two times the size.
+
+vs_naive: the plain loss in float32 against ours with `train.amp`; vs_naive_float32 against ours without it. cpu_* are the same
+ratios of CPU time, which other jobs on the machine disturb less.
 """
 
 import json
+import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pass_core.methods._pass_objective import Objective
+from pass_core.training.loop import TrainConfig, encoder_precision
 from pass_core.training.networks import build_network
+from tasks.extractors.engines.processor import fast_instructions
 
 THREADS, WIDTH, FEATURES, PRIVATE, USEFUL = 2, 512, 577, 60, 10
+FLOAT32 = TrainConfig()
 TEMPERATURE, USEFUL_WEIGHT, GENERAL_WEIGHT = 0.01, 1.0, 0.2
 
 
@@ -94,15 +102,20 @@ class Case:
     def ours(self, embedded: Tensor) -> Tensor:
         return self.objective(embedded, self.donors, [self.private], [self.useful])[0]
 
+    def fast(self, embedded: Tensor) -> Tensor:
+        return replace(self.objective, fast=True)(embedded, self.donors, [self.private], [self.useful])[0]
+
     def products(self, embedded: Tensor) -> Tensor:
         """Only what no loss over this channel can do without: f gᵀ, and its two gradients."""
         scores = embedded @ self.donors.T
         return _Gradients.apply(scores)
 
-    def step(self, loss: Callable[[Tensor], Tensor]) -> None:
+    def step(self, loss: Callable[[Tensor], Tensor], config: TrainConfig) -> None:
         self.encoder.zero_grad(set_to_none=True)
         self.donors.grad = None
-        loss(self.encoder(self.features)).backward()
+        with encoder_precision(config, self.features.device):
+            embedded = self.encoder(self.features)
+        loss(embedded.float()).backward()
 
     def peak(self, loss: Callable[[Tensor], Tensor]) -> int:
         """Peak bytes of loss and gradient."""
@@ -126,14 +139,15 @@ class _Gradients(torch.autograd.Function):
         return ctx.saved_tensors[0]
 
 
-def seconds(case: Case, losses: dict[str, Callable[[Tensor], Tensor]], repetitions: int = 7) -> dict[str, float]:
-    """The best time of each, taken by turns."""
-    best = dict.fromkeys(losses, float("inf"))
+def seconds(case: Case, names: Sequence[str], repetitions: int = 7) -> dict[str, tuple[float, float]]:
+    """The best (wall, CPU) seconds of a step with each loss, taken by turns."""
+    best = dict.fromkeys(names, (float("inf"), float("inf")))
     for _ in range(repetitions):
-        for name, loss in losses.items():
-            started = time.perf_counter()
-            case.step(loss)
-            best[name] = min(best[name], time.perf_counter() - started)
+        for name in names:
+            started = time.perf_counter(), time.process_time()
+            case.step(getattr(case, name), replace(FLOAT32, amp=name == "fast"))
+            taken = time.perf_counter() - started[0], time.process_time() - started[1]
+            best[name] = min(best[name][0], taken[0]), min(best[name][1], taken[1])
     return best
 
 
@@ -142,17 +156,25 @@ def main() -> None:
     batch, pool = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((1, 1024), (2, 4096)))
     torch.set_num_threads(THREADS)
     case, double = Case(batch, pool), Case(batch, 2 * pool)
-    times = seconds(case, {"plain": case.plain, "ours": case.ours, "products": case.products})
-    growth = seconds(double, {"ours": double.ours})["ours"] / times["ours"]
+    times = seconds(case, ("plain", "ours", "fast", "products"))
+    growth = seconds(double, ("ours",))["ours"][0] / times["ours"][0]
     memory = {name: case.peak(loss) for name, loss in (("plain", case.plain), ("ours", case.ours))}
-    print(f"batch {batch}, pool {pool}, {THREADS} threads: " + ", ".join(f"{k} {v * 1e3:.0f} ms" for k, v in times.items()))
+    shown = ", ".join(f"{name} {wall * 1e3:.0f} ms ({cpu * 1e3:.0f} of CPU)" for name, (wall, cpu) in times.items())
+    print(f"batch {batch}, pool {pool}, {THREADS} threads, load {os.getloadavg()[0]:.0f}: {shown}")
     print("peak of the loss: " + ", ".join(f"{name} {value / 2**20:.0f} MB" for name, value in memory.items()))
     print(f"time with twice the pool: {growth:.2f} times")
-    result = {
-        "vs_naive": round(times["plain"] / times["ours"], 3),
-        "vs_gemm": round(times["products"] / times["ours"], 3),
+    result: dict[str, Any] = {}
+    for prefix, kind in (("", 0), ("cpu_", 1)):
+        plain, ours, fast, products = (times[name][kind] for name in ("plain", "ours", "fast", "products"))
+        result |= {
+            f"{prefix}vs_naive": round(plain / fast, 3),
+            f"{prefix}vs_naive_float32": round(plain / ours, 3),
+            f"{prefix}vs_gemm": round(products / ours, 3),
+        }
+    result |= {
         "memory_vs_naive": round(memory["ours"] / memory["plain"], 3),
         "growth_2x_pool": round(growth, 3),
+        "bfloat16_instructions": fast_instructions("bfloat16"),
     }
     print("RESULT " + json.dumps(result))
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pass_core.training.loop import fast_products
 from pass_core.training.parallel import ALONE, World
 
 ROWS_AT_ONCE = 256  # of the (batch, pool) matrix, so that they stay in the cache from pass to pass
@@ -55,6 +56,7 @@ class Objective:
     teacher_weight: float = 0.0  # ν
     known_classes: tuple[int, ...] = ()  # number of classes of each attribute that recipients know
     known_weight: float = 0.0  # κ
+    fast: bool = False  # the products with the donors' embeddings as in `fast_products`
     world: World = ALONE  # processes that hold equal parts of the batch; value and gradient are those of the whole
 
     @property
@@ -119,7 +121,7 @@ class _ObjectiveFunction(torch.autograd.Function):
         for rows, correction in zip(faint, corrections, strict=True):
             log_p[rows] += correction
         ctx.save_for_backward(log_p, f, g)  # by now ∂L/∂z
-        ctx.temperature = parts.temperature
+        ctx.parts = parts
         n_private, n_known = len(parts.private_classes), len(parts.known_classes)
         grouped, kept, (spread, general) = terms[: len(groups)], terms[len(groups) : -2], terms[-2:]
         hidden, within = grouped[:n_private], grouped[n_private : n_private + n_known]
@@ -137,8 +139,9 @@ class _ObjectiveFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_z, f, g = ctx.saved_tensors
-        scale = grad_total / ctx.temperature
-        return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
+        scale = grad_total / ctx.parts.temperature
+        with fast_products(ctx.parts.fast):
+            return (grad_z @ g) * scale, (grad_z.T @ f) * scale, None, None, None
 
 
 # Means of P (classes, pool) and shares (classes,) per group; P(U'=u|x) (batch, classes) per useful one; mean H(X'|X)
@@ -159,7 +162,9 @@ def _first_pass(f: Tensor, g: Tensor, groups: tuple[_Group, ...], parts: Objecti
     entropy = f.new_zeros((), dtype=torch.float64)
     scaled = g.T / parts.temperature
     for rows in _chunks(batch):
-        log_p[rows] = F.log_softmax(f[rows] @ scaled, dim=1)
+        with fast_products(parts.fast):
+            scores = f[rows] @ scaled
+        log_p[rows] = F.log_softmax(scores, dim=1)
         p = log_p[rows].exp()
         for total, member in zip(sums, members, strict=True):
             total.addmm_(member[rows].T, p)

@@ -117,7 +117,7 @@ class PassSubstitution:
         if weights.teacher:
             teacher = _teacher(data, context, config, training=training, rng=rng, world=run.world)
         roles = _Roles(private, useful, known)
-        objective = _objective(data, context, roles, weights=weights, config=config, world=run.world)
+        objective = _objective(data, context, roles, weights=weights, config=config, world=run.world, fast=training.amp)
         entropies = [joint_entropy([data.labels[a.name]]) for a in useful]
         constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
         names = roles.terms(taught=teacher is not None)
@@ -209,6 +209,7 @@ def _objective(
     weights: Weights,
     config: PassConfig,
     world: World,
+    fast: bool,
 ) -> Objective:
     for attribute in roles.useful:
         if not np.isin(data.labels[attribute.name], context.pool.labels[attribute.name]).all():
@@ -221,6 +222,7 @@ def _objective(
         known_classes=tuple(a.n_classes for a in roles.known),
         useful_donors=tuple(torch.from_numpy(indicators).to(context.device) for indicators in carried),
         temperature=config.temperature,
+        fast=fast,
         world=world,
         **{f"{name}_weight": weight for name, weight in dataclasses.asdict(weights).items()},
     )

@@ -25,13 +25,14 @@ kernel. Without donors of its own person, a training record is like one of a per
 potentials hold for unseen people, too.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pass_core.channel.substitution import BLOCK_ROWS
+from pass_core.channel.substitution import BLOCK_ROWS, Exclusion
 from pass_core.data import Records, Rng, combinations, with_role
 from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
@@ -84,13 +85,17 @@ def solve_transport(
     space = learn_neighbourhoods(features, kinds, generator)
     unscaled = torch.zeros(len(cells), len(context.pool), device=context.device)
     channel = build_channel(classifier, space, cells, unscaled, context=context, config=config)
-    seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
     of_records = torch.from_numpy(numbers).to(context.device)
     hiding = what_can_be_hidden(data.labels, context.attributes, context.known)
     jointly = next((each.jointly for each in hiding if each.jointly and not each.problem), ())
     constraints = cells.constraints(context.device, jointly=jointly)
     potentials, notes = _solve_potentials(
-        channel, seen, of_records, constraints=constraints, generator=generator, on_epoch=run.on_epoch
+        channel,
+        _views(channel, features, context.exclusion),
+        of_records,
+        constraints=constraints,
+        generator=generator,
+        on_epoch=run.on_epoch,
     )
     return replace(channel, potentials=potentials), notes
 
@@ -117,9 +122,20 @@ def build_channel(
     )
 
 
+def _views(channel: TransportChannel, features: Tensor, exclusion: Exclusion | None) -> Callable[[Tensor], Seen]:
+    """How the channel sees some of the records, by their numbers.
+
+    Looked at once, since it is the same in every round; of more records than a round uses, again for every block: φ of all of
+    them would take as much memory as their features.
+    """
+    if len(features) <= channel.config.records_per_round:
+        return channel.look_at(features, exclusion).rows
+    return lambda rows: channel.look_at(features[rows], exclusion and exclusion.subset(rows.cpu().numpy()))
+
+
 def _solve_potentials(
     channel: TransportChannel,
-    seen: Seen,
+    seen: Callable[[Tensor], Seen],
     numbers: Tensor,
     *,
     constraints: tuple[Constraint, ...],
@@ -157,7 +173,7 @@ def _solve_potentials(
     return potentials.float(), left_over(constraints, found, channel.cells.attributes, config.residual, number)
 
 
-def _totals(channel: TransportChannel, seen: Seen, rows: Tensor, numbers: Tensor) -> Totals:
+def _totals(channel: TransportChannel, seen: Callable[[Tensor], Seen], rows: Tensor, numbers: Tensor) -> Totals:
     """The sums of P over these records, by cell.
 
     Of several cells of a private class the classifier is less sure than of the class alone. The rounds then see each record as a
@@ -166,7 +182,7 @@ def _totals(channel: TransportChannel, seen: Seen, rows: Tensor, numbers: Tensor
     sums = torch.zeros(channel.potentials.shape, dtype=torch.float64, device=numbers.device)
     for block in rows.split(BLOCK_ROWS):
         with torch.inference_mode():
-            of_block = seen.rows(block)
+            of_block = seen(block)
             if channel.cells.known():
                 probabilities = channel.mixed(of_block, channel.agreeing(channel.carried_classes[numbers[block]]))
             else:

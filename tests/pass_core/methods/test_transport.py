@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from pass_core.channel.joint_law import channel_law, mutual_information, rule_accuracy
 from pass_core.channel.substitution import ExcludingChannel, Exclusion
 from pass_core.data import Attribute, FloatArray, IntArray, Records, combinations
 from pass_core.errors import ConfigError, MethodError
 from pass_core.methods.base import FittedChannel, ReleaseContext
-from pass_core.methods.transport.channel import TransportConfig
+from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
 from pass_core.methods.transport_substitution import METHOD
 from pass_core.randomness import stream
 from pass_core.training.context import TrainingContext
@@ -146,6 +147,26 @@ def test_rounds_on_parts_of_the_records_equalise_all_of_them() -> None:
     assert mutual_information(joint["s"]) < 0.01
     unscaled, _ = _laws(_fit(train, dataclasses.replace(config, rounds=1)), train, train)
     assert mutual_information(unscaled["s"]) > 0.2
+
+
+@pytest.mark.parametrize(("records_per_round", "looked_at"), [(1500, {1500}), (300, {300})])
+def test_of_many_records_no_more_than_a_block_is_looked_at(
+    records_per_round: int, looked_at: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """φ of a million records would take as much memory as their features; of few, it is computed once."""
+    train, sizes = _data(1500, 3), list[int]()
+    look_at = TransportChannel.look_at
+
+    def noted(channel: TransportChannel, features: Tensor, exclusion: Exclusion | None = None) -> Seen:
+        sizes.append(len(features))
+        return look_at(channel, features, exclusion)
+
+    monkeypatch.setattr(TransportChannel, "look_at", noted)
+    config = TransportConfig(epsilon=0.1, rounds=4, tolerance=1e-9, records_per_round=records_per_round)
+    setting = dataclasses.replace(_setting(train), exclusion=Exclusion(np.arange(1500), np.arange(200)))
+    METHOD.fit(train, context=setting, config=config, training=TRAINING, rng=stream(1, "fit"), run=TrainingContext())
+    assert set(sizes) == looked_at
+    assert len(sizes) == (1 if records_per_round == 1500 else 4)
 
 
 @pytest.mark.parametrize("solved_with_the_rule", [True, False])

@@ -234,6 +234,15 @@ def test_encoder_in_bfloat16_learns_and_gives_float32(shape: tuple[int, ...]) ->
         assert encoder(torch.from_numpy(data.features[:8])).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("amp", [False, True])
+def test_only_with_amp_may_products_with_donors_round_their_inputs(amp: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, setting = _split()
+    chosen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    _fit_pass(data, setting, TrainConfig(1, 32, amp=amp), TrainingContext())
+    assert ("medium" in chosen) == amp
+
+
 def test_cold_channel_stays_finite_over_two_thousand_epochs() -> None:
     """τ = 0.01 in float32, long after the channel has saturated."""
     data, setting = _split(96)
