@@ -37,7 +37,7 @@ from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.cells import Cells, Constraint, cell_attributes, what_can_be_hidden
 from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
-from pass_core.methods.transport.classifier import build_classifier, fit_classifier, widths_of
+from pass_core.methods.transport.classifier import learn_classifier
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.methods.transport.notes import left_over
 from pass_core.methods.transport.projections import Anderson, Projection, Totals, project
@@ -45,7 +45,6 @@ from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext, ignore_epoch
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
-from pass_core.training.parallel import share_statistics
 
 UNDAMPED_ROUNDS = 10  # of those that see only a part of the records; later ones average over what they happened to see
 
@@ -66,16 +65,14 @@ def solve_transport(
     hidden_from = cell_attributes(data.labels, context.attributes, context.known)
     cells, numbers = Cells.of(data, context.attributes, tuple(a.name for a in hidden_from))
     generator = torch_generator(rng)
-    classifier = build_classifier(data.feature_shape, cells, generator)
-    share_statistics(classifier, run.world).to(context.device)
     features = torch.from_numpy(data.features).to(context.device)
     of_heads = [cells.hidden[numbers], *(data.labels[a.name] for a in useful)]
-    fit_classifier(
-        classifier,
+    classifier, heads = learn_classifier(
         features,
         [torch.from_numpy(labels).to(context.device) for labels in of_heads],
+        cells,
         training,
-        widths=widths_of(cells),
+        members=config.classifiers,
         dropout=config.dropout,
         generator=generator,
         run=replace(run, on_epoch=ignore_epoch),  # the curves are those of the rounds
@@ -84,7 +81,7 @@ def solve_transport(
     space = learn_neighbourhoods(features, kinds, generator)
     unscaled = torch.zeros(len(cells), len(context.pool), device=context.device)
     channel = build_channel(classifier, space, cells, unscaled, context=context, config=config)
-    seen = channel.look_at(features, context.exclusion)  # once: it is the same in every round
+    seen = channel.look_at(features, context.exclusion, heads)  # once: it is the same in every round
     of_records = torch.from_numpy(numbers).to(context.device)
     hiding = what_can_be_hidden(data.labels, context.attributes, context.known)
     jointly = next((each.jointly for each in hiding if each.jointly and not each.problem), ())
