@@ -60,7 +60,7 @@ def tune(root: Root, minutes: Minutes = 20.0, method: Methods = None, **given: A
             )  # fmt: skip
             tuned = conclude(search, search.run(), root / "tuned")
     _show(tuned, dataset, root)
-    if tuned.chosen is None:
+    if tuned.chosen is None or not tuned.chosen.passes:
         raise typer.Exit(EXIT_FAILED_AUDIT)
 
 
@@ -72,13 +72,16 @@ def _show(tuned: "Tuned", dataset: str, root: Path) -> None:
         table.add_column(name, justify="left" if name in ("setting", "verdict") else "right")
     for point in tuned.points:
         if point.judged:
-            one, verdict = point.first, "pass" if point.passes else "fail" if point.broken else "undecided"
+            one, verdict = (
+                point.first,
+                "pass" if point.passes else "hides" if point.hides else "fail" if point.broken else "undecided",
+            )
             table.add_row(point.candidate.words(), verdict, f"{one.mnag:.1%}", of_a_limit(one.pressure))
     show()
     out.print(table)
     for reason in tuned.reasons:
         show(reason)
-    if tuned.chosen is None:
+    if tuned.causes:
         show("\nNo setting passes. What limits it, and the change that would help:")
         for cause in tuned.causes:
             show(f"  {cause.words()}")

@@ -38,7 +38,8 @@ class TransportSubstitution:
                 "expected the useful attributes of transport's donors, found none; load the model together with its pool"
             )
         cells, shape = Cells(state["cells"].cpu().numpy(), context.attributes), context.pool.feature_shape
-        classifier = restored(lambda any_: build_classifier(shape, cells, any_), below("classifier", state)).to(context.device)
+        weights = below("classifier", state)
+        classifier = restored(lambda any_: build_classifier(shape, cells, any_, config.classifiers), weights).to(context.device)
         moved = {name: state[name].to(context.device) for name in ("mean", "projection", "potentials")}
         space = Neighbourhoods(moved["mean"], moved["projection"])
         channel = build_channel(classifier, space, cells, moved["potentials"], context=context, config=config)

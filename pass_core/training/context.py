@@ -21,6 +21,7 @@ class TrainingContext:
     on_epoch: OnEpoch = ignore_epoch
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     held_out: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # positions among the training records
+    blocks: IntArray | None = None  # (n,) training records of one block depend on each other; None: no two do
     world: World = ALONE
 
     def trained_rows(self, n_records: int) -> IntArray:

@@ -19,7 +19,7 @@ from tasks.tuning.search import Point, Search
 class Tuned:
     """The end of a search."""
 
-    chosen: Point | None  # None: nothing passes
+    chosen: Point | None  # None: nothing hides the private attributes
     settings: Path | None
     page: Path
     picture: Path
@@ -29,10 +29,10 @@ class Tuned:
 
 
 def conclude(search: Search, points: Sequence[Point], folder: Path) -> Tuned:
-    """Writes settings, page and pictures below `folder`; an earlier settings file goes when nothing passes."""
+    """Writes settings, page and pictures below `folder`; an earlier settings file goes when nothing is chosen."""
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = points[0] if points and points[0].passes else None
-    causes = () if chosen else tuple(limits_of(points, search.study))
+    chosen = points[0] if points and (points[0].passes or points[0].hides) else None
+    causes = () if chosen and chosen.passes else tuple(limits_of(points, search.study))
     if chosen is None and search.left:
         causes += (Cause(f"{search.left} settings were not tried", "give more --minutes; finished points are kept"),)
     reasons = _reasons(search, points, chosen)
@@ -89,7 +89,10 @@ def _reasons(search: Search, points: Sequence[Point], chosen: Point | None) -> t
     one = chosen.first
     nags = ", ".join(f"{name} {value:.1%}" for name, value in one.nag.items())
     found.append(f"Chosen: {chosen.candidate.words()}.")
-    found.append(f"It has the highest mNAG of those that pass: {one.mnag:.1%}. NAG of the exact attacker: {nags}.")
+    which = "pass" if chosen.passes else "hide the private attributes; none passes, since a useful one is not shown to be kept"
+    found.append(f"It has the highest mNAG of those that {which}: {one.mnag:.1%}. NAG of the exact attacker: {nags}.")
+    if not chosen.passes:
+        found += [f"Not kept: {check['sentence']}." for check in (*one.broken, *one.undecided)]
     for point in points:
         if point.judged and not point.passes and point.first.mnag > one.mnag:
             why = next((str(check["sentence"]) for part in point.judged for check in (*part.broken, *part.undecided)), "")

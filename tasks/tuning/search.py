@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 FIRST_RECORDS = 4000  # about so many are learnt from in the first rounds: on fewer every setting looks leaky
 FIRST_TIME, THEN_TIME = 0.5, 0.65  # of the budget, when the first round ends, and that of variations
 SURVIVORS = 6  # of the first rounds, tried on all records with all analyses
+UTILITY = "useful_nag_at_least"  # the check that is about what a release keeps
 SECTIONS = ("seed", "compute", "pool", "train", "release", "attacker", "audit")  # that a point depends on, beside its own
 
 
@@ -61,6 +62,12 @@ class Point:
     def passes(self) -> bool:
         """Whether the deciding part passes with whole intervals, and nothing fails among the others."""
         return bool(self.judged) and self.first.verdict == "pass" and not self.broken
+
+    @property
+    def hides(self) -> bool:
+        """Whether the deciding part is below every privacy limit, and all that fails on any part is a useful attribute."""
+        broken = {str(check["name"]) for one in self.judged for check in one.broken}
+        return bool(self.judged) and self.first.privacy == "below the limit" and broken <= {UTILITY}
 
 
 @dataclass(kw_only=True)
@@ -165,13 +172,13 @@ class Search:
         return self._control
 
 
-def final_rank(point: Point) -> tuple[bool, float, int, float]:
-    """Passing points first, by mNAG; then those with the fewest broken and undecided checks."""
+def final_rank(point: Point) -> tuple[bool, bool, float, int, float]:
+    """Passing points first, then those that hide the private attributes, by mNAG; then by the fewest open checks."""
     if not point.judged:
-        return False, -math.inf, 0, 0.0
-    if point.passes:
-        return True, 0, 0, point.first.mnag
-    return False, -point.broken, -point.undecided, point.first.mnag
+        return False, False, -math.inf, 0, 0.0
+    if point.passes or point.hides:
+        return point.passes, True, 0, 0, point.first.mnag
+    return False, False, -point.broken, -point.undecided, point.first.mnag
 
 
 def _promise(point: Point) -> tuple[int, float]:

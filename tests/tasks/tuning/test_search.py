@@ -146,6 +146,28 @@ def test_a_passing_point_comes_first_then_the_nearest() -> None:
     assert not elsewhere.passes
 
 
+def test_a_setting_that_hides_and_loses_a_useful_attribute_is_written_with_that_reason(project: Path, tmp_path: Path) -> None:
+    """Where no setting keeps an entangled attribute, the best one that hides is of use; but it does not pass."""
+    lost, leak = check("useful_nag_at_least"), check("private_nag_at_most")
+    hiding = point(judged(mnag=0.4, verdict="fail", utility="lost", broken=(lost,)))
+    worse = point(judged(mnag=0.3, verdict="fail", utility="lost", broken=(lost,)))
+    leaking = point(judged(mnag=0.9, verdict="fail", privacy="leak shown", broken=(leak,)))
+    elsewhere = point(judged(mnag=0.8, verdict="fail", utility="lost", broken=(lost,)), judged(part="strangers", broken=(leak,)))
+    unsure = point(judged(mnag=0.7, verdict="undecided", privacy="cannot be decided", undecided=(leak,)))
+    passing = point(judged(mnag=0.2))
+    ranked = sorted([leaking, worse, elsewhere, unsure, hiding, passing], key=final_rank, reverse=True)
+    assert ranked[:3] == [passing, hiding, worse]
+    tuned = conclude(a_search(project, tmp_path / "points"), ranked[1:], tmp_path)
+    assert tuned.chosen == hiding
+    assert not tuned.chosen.passes
+    assert tuned.settings is not None
+    settings = tuned.settings.read_text()
+    assert "none passes, since a useful one is not shown to be kept: 40.0%" in settings
+    assert "# Not kept: useful_nag_at_least of gender." in settings
+    assert any("a useful attribute is lost" in cause.what for cause in tuned.causes)
+    assert conclude(a_search(project, tmp_path / "points"), [leaking, elsewhere, unsure], tmp_path).settings is None
+
+
 @pytest.fixture(scope="module")
 def study(project: Path) -> Study:
     config = load_config(project / "params.yaml")
