@@ -13,7 +13,7 @@ import typer
 import pass_core
 from flows.cli.config import NAMED, explained
 from flows.cli.main import app
-from tasks.config_types import REQUIRED, Setting
+from tasks.config_types import REQUIRED, Setting, settings_of
 
 PYTHON = ("Protector", "audit", "AuditResult")
 TYPES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "Path": "PATH", "bool": ""}
@@ -39,7 +39,7 @@ def _sections(path: str, settings: list[Setting]) -> Iterator[str]:
     for one in sections:
         yield from _section(f"{path}.{one.name}".lstrip("."), one.meaning)
     for name in (name for name in NAMED if name.rpartition(".")[0] == path):
-        yield f"## {name}.* {{#{name.replace('.', '-')}}}"
+        yield f"## {name}"
         for entry in explained(name):
             yield from _section(f"{name}.{entry.name}", entry.meaning)
 
@@ -119,6 +119,9 @@ def python() -> str:
     for name in PYTHON:
         thing = getattr(pass_core, name)
         parts += [f"## {name}", *_documented(name, thing)]
+        if name == "Protector":
+            meanings = [(f"`{one.name}`", one.meaning) for one in settings_of(thing)]
+            parts += [_table(("parameter", "meaning"), meanings)]
         if inspect.isclass(thing):
             for member, value in _members(thing):
                 parts += [f"### {name}.{member}", *_documented(f"{name}.{member}", value)]
