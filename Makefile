@@ -40,7 +40,7 @@ docs: $(VENV)/.installed-docs  ## the documentation as a site that opens without
 weekly: $(VENV)/.installed-dev  ## known vulnerabilities of the installed packages, and their licences (docs/licences.md)
 	$(BIN)/pip install --quiet --editable '.[dev,weekly]'
 	$(BIN)/python docs/site/licences.py
-	@mkdir -p build && $(BIN)/pip list --exclude-editable --format freeze > build/installed.txt
+	@mkdir -p build && $(BIN)/pip list --exclude-editable --format freeze | sed 's/+.*//' > build/installed.txt
 	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement build/installed.txt
 
 clean:  ## remove the virtual environment, scratch runs and caches; versioned data stay

@@ -28,10 +28,15 @@ def _target(link: str, source: str, pages: Mapping[str, str]) -> str:
 
 
 def _indented(text: str) -> str:
-    """What belongs to an item of a list stands under its text on GitHub; Zensical expects four spaces."""
-    lines, inside = [], False
+    """What belongs to an item of a list is under its text on GitHub; Zensical expects four spaces, and a blank line before."""
+    lines: list[str] = []
+    inside = parts = False  # of a list; of an item with several paragraphs
     for line in text.split("\n"):
-        inside = line.startswith("- ") or (inside and (line.startswith("  ") or not line))
+        if line.startswith("- "):
+            lines += [""] if lines and lines[-1] and (parts or not inside) else []
+            inside, parts = True, False
+        inside = inside and (line.startswith(("- ", "  ")) or not line)
+        parts = inside and (parts or not line)
         lines.append(f"  {line}" if inside and line.startswith("  ") else line)
     return "\n".join(lines)
 

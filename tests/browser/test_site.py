@@ -1,5 +1,6 @@
 """The documentation's site, built as `make docs` builds it: no link is broken, nothing comes from the network, search works."""
 
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -70,6 +71,16 @@ def test_every_link_and_anchor_of_the_site_exists(site: Path, pages: dict[Path, 
     assert len(pages) > 35
     assert sum(len(page.links) for page in pages.values()) > 2000
     assert not broken
+
+
+def test_all_markdown_is_rendered(pages: dict[Path, _Page]) -> None:
+    """The site's Markdown differs from GitHub's: what it does not know stays on the page as it was typed."""
+    left = re.compile(r"^\s*\|.*\|\s*$|^- \S.*|\*\*\w.*|^#+ \w.*|\]\(", re.MULTILINE)
+    wrong = []
+    for path in pages:
+        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", path.read_text(), flags=re.DOTALL)
+        wrong += [f"{path.name}: {found[0][:80]}" for found in left.finditer(re.sub(r"<[^>]+>", "", text))]
+    assert not wrong
 
 
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, _Page]) -> None:
