@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export DVC_NO_ANALYTICS := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-slow repro ui bench clean
+.PHONY: help demo test test-slow repro ui bench docs weekly clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,15 @@ ui: $(VENV)/.installed  ## Prefect and MLflow user interfaces on this machine
 bench: $(VENV)/.installed  ## run every benchmark that ends with a RESULT line (frontier.py studies features of yours)
 	@for script in $$(grep -l RESULT benchmarks/*.py); do echo "== $$script =="; $(BIN)/python $$script || exit 1; done
 
+docs: $(VENV)/.installed-docs  ## the documentation as a site that opens without a network: build/docs/site/index.html
+	$(BIN)/python docs/site/build.py
+
+weekly: $(VENV)/.installed-dev  ## known vulnerabilities of the installed packages, and their licences (docs/licences.md)
+	$(BIN)/pip install --quiet --editable '.[dev,weekly]'
+	$(BIN)/python docs/site/licences.py
+	@mkdir -p build && $(BIN)/pip list --exclude-editable --format freeze | sed 's/+.*//' > build/installed.txt
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement build/installed.txt
+
 clean:  ## remove the virtual environment, scratch runs and caches; versioned data stay
 	rm -rf $(VENV) data/runs data/published data/docs data/provenance data/.staging data/.cache .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 
@@ -42,6 +51,10 @@ $(VENV)/.installed: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found: install Python 3.11, or name one with make PYTHON=..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

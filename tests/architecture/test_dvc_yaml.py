@@ -69,6 +69,15 @@ def test_stage_equals_its_step(name: str, key: RunKey) -> None:
     assert stage["matrix"] == {"dataset": datasets} | ({"method": "${methods}"} if step.per_method else {})
 
 
+def test_private_results_are_never_pushed() -> None:
+    """Originals, donors, the linkage and the list of training records stay here; staging is no result at all."""
+    outs = [out if isinstance(out, dict) else {out: {}} for stage in STAGES.values() for out in stage["outs"]]
+    found = {(path.split("/")[1], given.get("push", True)) for out in outs for path, given in out.items()}
+    private = {"raw", "records", "features", "pools", "trained_on", "linkage"}
+    shared = {"reports", "validation", "models", "protected", "audits"}
+    assert found == {(name, False) for name in private} | {(name, True) for name in shared}
+
+
 def test_generated_data_sets_are_listed() -> None:
     """`vars` lists those of the embedded data sets that have a section and are made here: no other can be generated."""
     assert [name for name in CONFIG.dataset if is_generated(name)] == GENERATED

@@ -1,5 +1,6 @@
 """DVC for real, in a repository of the test's own: what is reproduced, what is skipped, what the user's commands show."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from tasks.running.step_io import RunKey
 from tasks.storage.files import digest
 from tasks.storage.parquet import shards
 from tests.conftest import PROJECT, TINY, write_params
+from tests.tasks.production.s3 import BUCKET, objects, s3_server
 
 KEY = RunKey("synthetic_motion", "pass_substitution")
 BIN = Path(sys.executable).parent
@@ -83,6 +85,44 @@ def test_second_repro_runs_nothing(repository: Path) -> None:
     assert _stages_run(output) == []
     assert "Data and pipelines are up to date" in output
     assert "up to date" in _run(repository, "dvc", "status")
+
+
+PRIVATE = ("raw", "records", "features", "pools", "trained_on", "linkage")
+
+
+def _private_digests(repository: Path) -> set[str]:
+    """The names under which DVC would push anything that is private."""
+    stages = yaml.safe_load((repository / "dvc.lock").read_text())["stages"].values()
+    outs = [out for stage in stages for out in stage["outs"] if out["path"].split("/")[1] in PRIVATE]
+    files = [path for name in PRIVATE for path in (repository / "data" / name).rglob("*") if path.is_file()]
+    assert {out["path"].split("/")[1] for out in outs} == set(PRIVATE)
+    return {out["md5"] for out in outs} | {hashlib.md5(path.read_bytes()).hexdigest() for path in files}  # noqa: S324 (DVC's)
+
+
+def test_results_reach_a_clone_through_an_object_store_and_private_data_do_not(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    _run(tmp_path, "git", "clone", "--quiet", str(repository), str(clone))
+    with s3_server() as settings:
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        for place in (repository, clone):
+            _run(place, "dvc", "remote", "add", "--local", "--default", "store", f"s3://{BUCKET}/dvc")
+            _run(place, "dvc", "remote", "modify", "--local", "store", "endpointurl", settings["AWS_ENDPOINT_URL"])
+        _run(repository, "dvc", "push")
+        _run(repository, "dvc", "remote", "remove", "--local", "store")
+        pushed = {name.removeprefix("files/md5/").replace("/", "") for name in objects("dvc")}
+        _run(clone, "dvc", "pull", "--allow-missing")
+    assert not pushed & _private_digests(repository)
+    for name in ("model", "protected", "audit", "report"):  # the control: these were pushed
+        assert digest(Layout(clone / "data").artefact(name, KEY)) == digest(Layout(repository / "data").artefact(name, KEY)), name
+    assert not any((clone / "data" / name / "synthetic_motion" / KEY.method).exists() for name in PRIVATE if KEY.method)
+    assert "up to date" in _run(clone, "dvc", "repro", "--allow-missing", "--dry")
+    # What is private is computed again where it is needed, and comes out the same.
+    made = _stages_run(_run(clone, "dvc", "repro", "sample_pool@synthetic_motion"))
+    assert [name.partition("@")[0] for name in made] == ["generate", "ingest", "extract", "sample_pool"]
+    assert _run(clone, "git", "status", "--porcelain") == ""
 
 
 def test_audit_parameters_re_run_audit_and_report_only(repository: Path) -> None:
