@@ -162,6 +162,6 @@ def fit_method(
 ) -> tuple[Fitted, IntArray]:
     """A protector, and the positions of the records it learnt from; the others are held out, in whole blocks."""
     held_out = hold_out(blocks, training.validation_share, rng_for("validation"))
-    run = replace(run, held_out=held_out)
+    run = replace(run, held_out=held_out, blocks=blocks)
     fitted = method.fit(data, context=context, config=config, training=training, rng=rng_for("fit"), run=run)
     return fitted, np.delete(np.arange(len(data)), held_out)
