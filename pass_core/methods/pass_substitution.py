@@ -21,7 +21,7 @@ from pass_core.methods.transport.channel import TransportConfig
 from pass_core.methods.transport.solver import solve_transport
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
-from pass_core.training.cross_fit import CrossFitted, Steps, cross_fitted, networks_of
+from pass_core.training.cross_fit import Steps, cross_fitted, networks_of, rebuilt
 from pass_core.training.held_out import TOTAL, HeldOut
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.training.networks import NetworkKind, below, restored, standardised_network, with_prefix
@@ -157,12 +157,9 @@ class PassSubstitution:
         context.check_pool(len(state["donors"]))
         kind, shape, size = config.encoder, context.pool.feature_shape, config.embedding_size
         learnt = below("encoder", state)
-
-        def build(any_: torch.Generator) -> nn.Module:
-            networks = [standardised_network(kind, shape, size, any_) for _ in range(config.folds)]
-            return networks[0] if config.folds == 1 else CrossFitted(networks, learnt["table"].cpu().numpy())
-
-        encoder = restored(build, learnt)
+        encoder = restored(
+            lambda any_: rebuilt(lambda: standardised_network(kind, shape, size, any_), config.folds, learnt), learnt
+        )
         return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
@@ -176,7 +173,7 @@ def _encoder(config: PassConfig, data: Records, folds: IntArray, generator: torc
         learnt_from = torch.from_numpy(data.features[rows])
         return standardised_network(config.encoder, data.feature_shape, config.embedding_size, generator, learnt_from)
 
-    return build(np.arange(len(data))) if config.folds == 1 else cross_fitted(build, data.features, folds, rng)
+    return cross_fitted(build, data.features, folds, rng)
 
 
 def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tuple[Attribute, ...]]:

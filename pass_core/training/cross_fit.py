@@ -12,7 +12,7 @@ themselves.) A training record of which a single bit changed counts as any other
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -126,7 +126,15 @@ class Steps:
         return [rows[(places + epoch * len(self)) % len(rows)] for rows in self._rows]
 
 
-def cross_fitted(build: Callable[[IntArray], nn.Module], records: FloatArray, folds: IntArray, rng: Rng) -> CrossFitted:
-    """A network for every fold; `build` gets the rows that it may learn from."""
-    networks = [build(np.flatnonzero(folds != fold)) for fold in np.unique(folds)]
+def cross_fitted(build: Callable[[IntArray], nn.Module], records: FloatArray, folds: IntArray, rng: Rng) -> nn.Module:
+    """A network for every fold of these records, or one alone; `build` gets the rows that a network may learn from."""
+    numbers = np.unique(folds)
+    if len(numbers) == 1:
+        return build(np.arange(len(records)))
+    networks = [build(np.flatnonzero(folds != fold)) for fold in numbers]
     return CrossFitted(networks, make_table(records, folds, rng))
+
+
+def rebuilt(build: Callable[[], nn.Module], folds: int, learnt: Mapping[str, Tensor]) -> nn.Module:
+    """What `cross_fitted` returned, to load these tensors into."""
+    return build() if folds == 1 else CrossFitted([build() for _ in range(folds)], learnt["table"].cpu().numpy())

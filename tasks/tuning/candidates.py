@@ -23,8 +23,8 @@ FIRST: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 # Method -> settings that the best of the first round is then tried with, one at a time; also other donors and epochs.
 THEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "transport_substitution": {"majority": (1.0, 4.0), "useful_weight": (2.0,)},
-    "pass_substitution": {"joint_private": (True,)},
+    "transport_substitution": {"majority": (1.0, 4.0), "useful_weight": (2.0,), "folds": (4,)},
+    "pass_substitution": {"folds": (4,), "joint_private": (True,)},
 }
 FACTORS = {"epsilon": (0.7, 1.4)}  # of a setting that has been chosen from a few values
 DONORS = (2048, 4096)

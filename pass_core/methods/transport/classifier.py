@@ -15,6 +15,7 @@ from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Attribute, IntArray, Records, with_role
 from pass_core.methods.transport.cells import Cells
 from pass_core.training.context import TrainingContext
+from pass_core.training.cross_fit import Steps, networks_of
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.training.networks import build_network
 
@@ -38,14 +39,18 @@ def fit_classifier(
     labels: Sequence[Tensor],
     training: TrainConfig,
     *,
+    folds: IntArray,
     widths: Sequence[int],
     dropout: float,
     generator: torch.Generator,
     run: TrainingContext,
 ) -> None:
-    """Trains the heads with these labels on all records but those held out, which then decide the epoch and the temperatures."""
+    """Trains the heads with these labels on all records but those held out, which then decide the epoch and the temperatures.
+
+    Where the classifier is cross-fitted, `folds` are those of the records that are not held out.
+    """
     learnt = torch.from_numpy(run.trained_rows(len(features))).to(features.device)
-    trunk, last = _parts(classifier)
+    networks, steps = [_parts(network) for network in networks_of(classifier)], Steps(folds)
     held_out = torch.from_numpy(run.held_out).to(features.device)
     # A class that training lacks says nothing about the posteriors of the others.
     judged = [held_out[torch.isin(each[held_out], each[learnt])] for each in labels]
@@ -59,28 +64,33 @@ def fit_classifier(
         classifier.train()
         return {"held_out_log_loss": total}
 
-    def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
+    def loss(network: tuple[nn.Module, nn.Linear], rows: Tensor) -> Tensor:
+        trunk, last = network
         # Drawn for the whole batch from the generator that a checkpoint keeps: a training can resume, and be shared.
         drawn = torch.rand(len(rows) * run.world.processes, last.in_features, generator=generator) if dropout else None
         with encoder_precision(training, features.device):
-            inputs = trunk(features[learnt[rows]])
+            inputs = trunk(features[rows])
             if drawn is not None:
                 inputs = inputs * (run.world.part(drawn) >= dropout).to(inputs) / (1 - dropout)
             heads = last(inputs).float().split(list(widths), dim=1)
-        losses = [F.cross_entropy(head, each[learnt[rows]]) for head, each in zip(heads, labels, strict=True)]
-        return {"total": run.world.mean(torch.stack(losses).sum())}
+        return torch.stack([F.cross_entropy(head, each[rows]) for head, each in zip(heads, labels, strict=True)]).sum()
+
+    def batch_loss(places: Tensor, epoch: int) -> dict[str, Tensor]:
+        parts = zip(networks, steps.rows(places, epoch), strict=True)
+        return {"total": run.world.mean(torch.stack([loss(network, learnt[rows]) for network, rows in parts]).mean())}
 
     watched = Validation(figures, "held_out_log_loss", training.patience or training.epochs) if len(held_out) else None
     classifier.train()
     state = classifier.state_dict(keep_vars=True)
-    minimise(batch_loss, state, len(learnt), training, generator=generator, run=run, validation=watched)
+    minimise(batch_loss, state, len(steps), training, generator=generator, run=run, validation=watched)
     starts = np.cumsum([0, *widths])
     used = [k for k, rows in enumerate(judged) if len(rows)]
     with torch.no_grad():
         for k, (_, temperature) in zip(used, losses(), strict=True):
             outputs = slice(int(starts[k]), int(starts[k + 1]))
-            last.weight[outputs] /= temperature
-            last.bias[outputs] /= temperature
+            for _, last in networks:
+                last.weight[outputs] /= temperature
+                last.bias[outputs] /= temperature
     classifier.eval()
 
 

@@ -43,6 +43,7 @@ from pass_core.methods.transport.notes import left_over
 from pass_core.methods.transport.projections import Anderson, Projection, Totals, project
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext, ignore_epoch
+from pass_core.training.cross_fit import cross_fitted
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
 from pass_core.training.parallel import share_statistics
@@ -66,7 +67,9 @@ def solve_transport(
     hidden_from = cell_attributes(data.labels, context.attributes, context.known)
     cells, numbers = Cells.of(data, context.attributes, tuple(a.name for a in hidden_from))
     generator = torch_generator(rng)
-    classifier = build_classifier(data.feature_shape, cells, generator)
+    learnt = run.trained_rows(len(data))
+    folds = run.folds(learnt, config.folds, rng)
+    classifier = cross_fitted(lambda _: build_classifier(data.feature_shape, cells, generator), data.features[learnt], folds, rng)
     share_statistics(classifier, run.world).to(context.device)
     features = torch.from_numpy(data.features).to(context.device)
     of_heads = [cells.hidden[numbers], *(data.labels[a.name] for a in useful)]
@@ -75,6 +78,7 @@ def solve_transport(
         features,
         [torch.from_numpy(labels).to(context.device) for labels in of_heads],
         training,
+        folds=folds,
         widths=widths_of(cells),
         dropout=config.dropout,
         generator=generator,
