@@ -1,7 +1,7 @@
 """PASS: a learnt substitution channel over a pool of real donors (ICML 2025)."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -21,6 +21,7 @@ from pass_core.methods.transport.channel import TransportConfig
 from pass_core.methods.transport.solver import solve_transport
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext
+from pass_core.training.cross_fit import Steps, cross_fitted, networks_of, rebuilt
 from pass_core.training.held_out import TOTAL, HeldOut
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.training.networks import NetworkKind, below, restored, standardised_network, with_prefix
@@ -70,6 +71,9 @@ class PassConfig(Checked):
     teacher_weight: float | None = ranged(None, at_least=0)  # ν
     known_weight: float | None = ranged(None, at_least=0)  # κ: hide also from who knows an attribute of attacker.knows
     teacher_epsilon: float = ranged(0.015, above=0)  # ε of the transport that is imitated
+    folds: int = ranged(
+        1, at_least=1
+    )  # encoders, each of which has not seen a part of the training records; 1: one that has seen all
     joint_private: bool = False  # hide the combination of private attributes: two that are hidden singly can leak together
 
     def weights(self, n_private: int, n_useful: int) -> Weights:
@@ -106,9 +110,9 @@ class PassSubstitution:
         kept_rows = run.trained_rows(len(data))
         data, exclusion = data.subset(kept_rows), context.exclusion and context.exclusion.subset(kept_rows)
         context = dataclasses.replace(context, exclusion=exclusion)
+        folds = run.folds(kept_rows, config.folds, rng)
+        encoder = share_statistics(_encoder(config, data, folds, generator, rng), run.world).to(context.device)
         features = torch.from_numpy(data.features).to(context.device)
-        encoder = standardised_network(config.encoder, data.feature_shape, config.embedding_size, generator, features.cpu())
-        encoder = share_statistics(encoder, run.world).to(context.device)
         donors = config.donor_length * torch.randn(len(context.pool), config.embedding_size, generator=generator)
         donors = donors.to(context.device).requires_grad_()
         known = cell_attributes(data.labels, context.attributes, context.known) if weights.known else ()
@@ -120,16 +124,18 @@ class PassSubstitution:
         objective = _objective(data, context, roles, weights=weights, config=config, world=run.world, fast=training.amp)
         entropies = [joint_entropy([data.labels[a.name]]) for a in useful]
         constant = bound_constant(len(private), len(context.pool), entropies, (weights.useful, weights.general))
-        names = roles.terms(taught=teacher is not None)
-
-        def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
-            hidden, kept, given = ([labels[a.name][rows] for a in kind] for kind in (private, useful, known))
-            with encoder_precision(training, context.device):
-                embedded = encoder(features[rows])
-            imitated = teacher.rows(rows) if teacher else None
-            total, terms = objective(embedded.float(), donors, hidden, kept, teacher=imitated, known=given)
-            bound = {"bound": total.detach() + constant} if weights.bounded else {}
-            return {"total": total, **dict(zip(names, terms, strict=True)), **bound}
+        batch_loss = _BatchLoss(
+            objective=objective,
+            networks=networks_of(encoder),
+            donors=donors,
+            features=features,
+            labels=labels,
+            roles=roles,
+            teacher=teacher,
+            constant=constant if weights.bounded else None,
+            steps=Steps(folds),
+            training=training,
+        )
 
         # Judged by eq. 1: a teacher's weights define the way, not the goal.
         judged = preset_weights("paper", len(private), len(useful)) if teacher else weights
@@ -143,18 +149,31 @@ class PassSubstitution:
         encoder.train()
         learnt = {**encoder.state_dict(keep_vars=True), "donors": donors}
         validation = Validation(figures, TOTAL, training.patience) if len(held_out.records) else None
-        minimise(batch_loss, learnt, len(data), training, generator=generator, run=run, validation=validation)
+        minimise(batch_loss, learnt, len(batch_loss.steps), training, generator=generator, run=run, validation=validation)
         notes = tuple(f"the imitated transport: {note}" for note in teacher.notes) if teacher else ()
         return dataclasses.replace(_fitted(encoder, donors.detach(), config, context), notes=notes)
 
     def from_state_dict(self, state: Mapping[str, Tensor], context: ReleaseContext, config: PassConfig) -> FittedChannel:
         context.check_pool(len(state["donors"]))
         kind, shape, size = config.encoder, context.pool.feature_shape, config.embedding_size
-        encoder = restored(lambda any_: standardised_network(kind, shape, size, any_), below("encoder", state))
+        learnt = below("encoder", state)
+        encoder = restored(
+            lambda any_: rebuilt(lambda: standardised_network(kind, shape, size, any_), config.folds, learnt), learnt
+        )
         return _fitted(encoder.to(context.device), state["donors"].to(context.device), config, context)
 
     def without_donors(self, state: Mapping[str, Tensor], kept: IntArray) -> dict[str, Tensor]:
         return {**state, "donors": state["donors"][torch.from_numpy(kept)]}
+
+
+def _encoder(config: PassConfig, data: Records, folds: IntArray, generator: torch.Generator, rng: Rng) -> nn.Module:
+    """The encoder of these records, or one for every fold."""
+
+    def build(rows: IntArray) -> nn.Module:
+        learnt_from = torch.from_numpy(data.features[rows])
+        return standardised_network(config.encoder, data.feature_shape, config.embedding_size, generator, learnt_from)
+
+    return cross_fitted(build, data.features, folds, rng)
 
 
 def _joined(data: Records, private: tuple[Attribute, ...]) -> tuple[Records, tuple[Attribute, ...]]:
@@ -186,6 +205,36 @@ class _Teacher:
 
     rows: Callable[[Tensor], Tensor]  # record indices -> its rows of P
     notes: tuple[str, ...]  # what it leaves visible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BatchLoss:
+    """The objective of a batch for every encoder, each on records that it may learn from; encoders share the donors."""
+
+    objective: Objective
+    networks: Sequence[nn.Module]
+    donors: Tensor
+    features: Tensor
+    labels: Mapping[str, Tensor]
+    roles: _Roles
+    teacher: _Teacher | None
+    constant: float | None  # of the bound, where the objective is eq. 3
+    steps: Steps
+    training: TrainConfig
+
+    def __call__(self, places: Tensor, epoch: int) -> dict[str, Tensor]:
+        found = [self._of(*each) for each in zip(self.networks, self.steps.rows(places, epoch), strict=True)]
+        return {name: torch.stack([terms[name] for terms in found]).mean() for name in found[0]}
+
+    def _of(self, network: nn.Module, rows: Tensor) -> dict[str, Tensor]:
+        roles, teacher = self.roles, self.teacher
+        hidden, kept, given = ([self.labels[a.name][rows] for a in kind] for kind in (roles.private, roles.useful, roles.known))
+        with encoder_precision(self.training, self.features.device):
+            embedded = network(self.features[rows])
+        imitated = teacher.rows(rows) if teacher else None
+        total, terms = self.objective(embedded.float(), self.donors, hidden, kept, teacher=imitated, known=given)
+        bound = {} if self.constant is None else {"bound": total.detach() + self.constant}
+        return {"total": total, **dict(zip(roles.terms(taught=teacher is not None), terms, strict=True)), **bound}
 
 
 def _teacher(

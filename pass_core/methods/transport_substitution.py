@@ -15,6 +15,7 @@ from pass_core.methods.transport.channel import TransportChannel, TransportConfi
 from pass_core.methods.transport.classifier import build_classifier, held_out_figures
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods
 from pass_core.methods.transport.solver import build_channel, solve_transport
+from pass_core.training.cross_fit import rebuilt
 from pass_core.training.networks import below, restored, with_prefix
 
 
@@ -38,8 +39,9 @@ class TransportSubstitution:
                 "expected the useful attributes of transport's donors, found none; load the model together with its pool"
             )
         cells, shape = Cells(state["cells"].cpu().numpy(), context.attributes), context.pool.feature_shape
-        weights = below("classifier", state)
-        classifier = restored(lambda any_: build_classifier(shape, cells, any_, config.classifiers), weights).to(context.device)
+        learnt = below("classifier", state)
+        classifier = restored(lambda any_: rebuilt(lambda: build_classifier(shape, cells, any_), config.folds, learnt), learnt)
+        classifier = classifier.to(context.device)
         moved = {name: state[name].to(context.device) for name in ("mean", "projection", "potentials")}
         space = Neighbourhoods(moved["mean"], moved["projection"])
         channel = build_channel(classifier, space, cells, moved["potentials"], context=context, config=config)

@@ -18,18 +18,18 @@ from tasks.tuning.study import Study
 
 # Method -> settings tried together from the start: what decides most between privacy and utility, the likeliest first.
 FIRST: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    # Where the useful class is hard to read, its likeliest donors keep it and a draw from its posterior does not; and several
-    # classifiers read it better. Where it is plain to see, one classifier and its posterior do.
+    # Where the useful class is hard to read, its likeliest donors keep it and a draw from its posterior does not; and potentials
+    # must fit the posteriors of new records. Where it is plain to see, one classifier and its posterior do.
     "transport_substitution": (
-        *({"epsilon": epsilon, "useful_weight": 4.0, "classifiers": 5} for epsilon in (0.12, 0.06)),
+        *({"epsilon": epsilon, "useful_weight": 4.0, "folds": 4} for epsilon in (0.12, 0.06)),
         *({"epsilon": epsilon} for epsilon in (0.12, 0.06, 0.24, 0.03)),
     ),
     "pass_substitution": ({"preset": "improved", "teacher_epsilon": 0.06}, {"preset": "paper"}),
 }
 # Method -> settings that the best of the first round is then tried with, one at a time; also other donors and epochs.
 THEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "transport_substitution": {"majority": (1.0, 4.0), "useful_weight": (2.0, 8.0)},
-    "pass_substitution": {"joint_private": (True,)},
+    "transport_substitution": {"majority": (1.0, 4.0), "useful_weight": (2.0, 8.0), "folds": (4,)},
+    "pass_substitution": {"folds": (4,), "joint_private": (True,)},
 }
 FACTORS = {"epsilon": (0.7, 1.4)}  # of a setting that has been chosen from a few values
 DONORS = (2048, 4096)

@@ -17,7 +17,10 @@ KNOWING = (
     "somebody who knows other attributes reads a private one",
     "declare in attacker.knows who receives the release, or give no role to an attribute that settles the private one",
 )
-REMEMBERED = ("the protector remembers its training records", "try fewer epochs, or more training records")
+REMEMBERED = (
+    "the protector remembers its training records",
+    "set method.pass_substitution.folds: 4, or use transport, or more training records",
+)
 FEATURES = "choose another extractor or layer (`pass-pipeline extractors`), or drop the attribute"
 TRACED = "try pool.forbid: same_person, or a larger epsilon"
 BROKEN: Mapping[str, tuple[str, str]] = {

@@ -36,9 +36,7 @@ class TransportConfig(Checked):
     majority: float = ranged(2.0, at_least=0)
     likeliest: int = ranged(3, at_least=1)  # cells (private and known classes) that a release mixes over
     dropout: float = ranged(0.2, at_least=0, below=1)  # of the classifier's last layer
-    # 1, or several that each learn without their part of the records: the rounds see every record as a new one, and a release
-    # takes their mean
-    classifiers: int = ranged(1, at_least=1)
+    folds: int = ranged(1, at_least=1)  # classifiers; with several, none has seen the training records that it classifies
     records_per_round: int = ranged(50_000, at_least=1)  # of a larger training set every round sees another random part
 
 
@@ -125,11 +123,8 @@ class TransportChannel(BlockChannel):
         return logs
 
     @torch.inference_mode()
-    def look_at(self, features: Tensor, exclusion: Exclusion | None = None, heads: tuple[Tensor, ...] | None = None) -> Seen:
-        """The channel's view of these records, by blocks; raises MethodError when a record is left without any donor.
-
-        `heads` are logits to use in place of the classifier's.
-        """
+    def look_at(self, features: Tensor, exclusion: Exclusion | None = None) -> Seen:
+        """The channel's view of these records, by blocks; raises MethodError when a record is left without any donor."""
         units = None
         if exclusion is not None:
             if len(np.unique(exclusion.donor_units)) == 1 and np.isin(exclusion.record_units, exclusion.donor_units).any():
@@ -138,7 +133,7 @@ class TransportChannel(BlockChannel):
                 )
             records, donors = (torch.from_numpy(u).to(features.device) for u in (exclusion.record_units, exclusion.donor_units))
             units = records, donors
-        heads = heads or logits_of(self.classifier, features, widths_of(self.cells))
+        heads = logits_of(self.classifier, features, widths_of(self.cells))
         hidden, *useful = (F.log_softmax(head, dim=1) for head in heads)
         space = torch.cat([self.neighbourhoods(block) for block in features.split(BLOCK_ROWS)])
         return Seen(space, hidden, tuple(useful), units)

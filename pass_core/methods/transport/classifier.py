@@ -2,14 +2,9 @@
 
 A release mixes over its posteriors, so all of them must be right, not only the largest. Dropout acts before the last layer; the
 weights are those of the epoch that was best on held-out records; every head is divided by a temperature, within its weights.
-
-A classifier is surer of the records that it learnt from than of new ones, so potentials that are solved for them are a little
-wrong for new ones. Of several classifiers each leaves out its part of the records, which the rounds then see as new ones.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,77 +13,24 @@ from torch.nn import functional as F
 
 from pass_core.channel.substitution import BLOCK_ROWS
 from pass_core.data import Attribute, IntArray, Records, with_role
-from pass_core.errors import ConfigError
 from pass_core.methods.transport.cells import Cells
-from pass_core.training.checkpoints import Checkpoints
 from pass_core.training.context import TrainingContext
+from pass_core.training.cross_fit import Steps, networks_of
 from pass_core.training.loop import TrainConfig, Validation, encoder_precision, minimise
 from pass_core.training.networks import build_network
-from pass_core.training.parallel import share_statistics
 
 TEMPERATURES = tuple(2 ** (eighths / 8) for eighths in range(-16, 33))
 BINS = 10  # of confidence, for the expected calibration error
 
 
-class Ensemble(nn.Module):
-    """Several classifiers with the same heads: the mean of their ln p."""
-
-    def __init__(self, members: Sequence[nn.Module], widths: Sequence[int]) -> None:
-        super().__init__()
-        self.members, self._widths = nn.ModuleList(members), list(widths)
-
-    def forward(self, records: Tensor) -> Tensor:
-        heads = (member(records).split(self._widths, dim=1) for member in self.members)
-        return torch.stack([torch.cat([F.log_softmax(head, dim=1) for head in of_member], dim=1) for of_member in heads]).mean(
-            dim=0
-        )
-
-
-def build_classifier(shape: tuple[int, ...], cells: Cells, generator: torch.Generator, members: int = 1) -> nn.Module:
-    """The network for p(cell|x) and p(U|x), one head after the other; or several."""
-    widths = widths_of(cells)
-    built = [build_network("auto", shape, sum(widths), generator) for _ in range(members)]
-    return built[0] if members == 1 else Ensemble(built, widths)
+def build_classifier(shape: tuple[int, ...], cells: Cells, generator: torch.Generator) -> nn.Module:
+    """The network for p(cell|x) and p(U|x), one head after the other."""
+    return build_network("auto", shape, sum(widths_of(cells)), generator)
 
 
 def widths_of(cells: Cells) -> list[int]:
     """The number of outputs of every head."""
     return [cells.n_hidden, *(a.n_classes for a in with_role(cells.attributes, "useful"))]
-
-
-def learn_classifier(
-    features: Tensor,
-    labels: Sequence[Tensor],
-    cells: Cells,
-    training: TrainConfig,
-    *,
-    members: int,
-    dropout: float,
-    generator: torch.Generator,
-    run: TrainingContext,
-) -> tuple[nn.Module, tuple[Tensor, ...] | None]:
-    """The trained classifier, and the logits of every record by the member that has not learnt from it; None of a single one."""
-    widths, shape = widths_of(cells), tuple(features.shape[1:])
-    classifier = share_statistics(build_classifier(shape, cells, generator, members), run.world).to(features.device)
-    fit = functools.partial(fit_classifier, widths=widths, dropout=dropout, generator=generator)
-    if not isinstance(classifier, Ensemble):
-        fit(classifier, features, labels, training, run=run)
-        return classifier, None
-    blocks = np.arange(len(features)) if run.blocks is None else run.blocks
-    names, of_records = np.unique(blocks, return_inverse=True)
-    if len(names) < members:
-        found = f"expected at least {members} blocks of training records, one for each, found {len(names)}"
-        raise ConfigError(f"classifiers: {found}; lower it, or add records")
-    parts = (torch.randperm(len(names), generator=generator).numpy() % members)[of_records.reshape(-1)]
-    logits = torch.empty(len(features), sum(widths), device=features.device)
-    for k, member in enumerate(classifier.members):
-        own = np.flatnonzero(parts == k)
-        # A checkpoint is that of one training: a stopped one starts again.
-        alone = replace(run, held_out=np.union1d(run.held_out, own), checkpoints=Checkpoints())
-        fit(member, features, labels, training, run=alone)
-        rows = torch.from_numpy(own).to(features.device)
-        logits[rows] = torch.cat(logits_of(member, features[rows], widths), dim=1)
-    return classifier.eval(), logits.split(widths, dim=1)
 
 
 def fit_classifier(
@@ -97,14 +39,18 @@ def fit_classifier(
     labels: Sequence[Tensor],
     training: TrainConfig,
     *,
+    folds: IntArray,
     widths: Sequence[int],
     dropout: float,
     generator: torch.Generator,
     run: TrainingContext,
 ) -> None:
-    """Trains the heads with these labels on all records but those held out, which then decide the epoch and the temperatures."""
+    """Trains the heads with these labels on all records but those held out, which then decide the epoch and the temperatures.
+
+    Where the classifier is cross-fitted, `folds` are those of the records that are not held out.
+    """
     learnt = torch.from_numpy(run.trained_rows(len(features))).to(features.device)
-    trunk, last = _parts(classifier)
+    networks, steps = [_parts(network) for network in networks_of(classifier)], Steps(folds)
     held_out = torch.from_numpy(run.held_out).to(features.device)
     # A class that training lacks says nothing about the posteriors of the others.
     judged = [held_out[torch.isin(each[held_out], each[learnt])] for each in labels]
@@ -118,28 +64,33 @@ def fit_classifier(
         classifier.train()
         return {"held_out_log_loss": total}
 
-    def batch_loss(rows: Tensor, epoch: int) -> dict[str, Tensor]:  # noqa: ARG001 (the data are the same every epoch)
+    def loss(network: tuple[nn.Module, nn.Linear], rows: Tensor) -> Tensor:
+        trunk, last = network
         # Drawn for the whole batch from the generator that a checkpoint keeps: a training can resume, and be shared.
         drawn = torch.rand(len(rows) * run.world.processes, last.in_features, generator=generator) if dropout else None
         with encoder_precision(training, features.device):
-            inputs = trunk(features[learnt[rows]])
+            inputs = trunk(features[rows])
             if drawn is not None:
                 inputs = inputs * (run.world.part(drawn) >= dropout).to(inputs) / (1 - dropout)
             heads = last(inputs).float().split(list(widths), dim=1)
-        losses = [F.cross_entropy(head, each[learnt[rows]]) for head, each in zip(heads, labels, strict=True)]
-        return {"total": run.world.mean(torch.stack(losses).sum())}
+        return torch.stack([F.cross_entropy(head, each[rows]) for head, each in zip(heads, labels, strict=True)]).sum()
+
+    def batch_loss(places: Tensor, epoch: int) -> dict[str, Tensor]:
+        parts = zip(networks, steps.rows(places, epoch), strict=True)
+        return {"total": run.world.mean(torch.stack([loss(network, learnt[rows]) for network, rows in parts]).mean())}
 
     watched = Validation(figures, "held_out_log_loss", training.patience or training.epochs) if len(held_out) else None
     classifier.train()
     state = classifier.state_dict(keep_vars=True)
-    minimise(batch_loss, state, len(learnt), training, generator=generator, run=run, validation=watched)
+    minimise(batch_loss, state, len(steps), training, generator=generator, run=run, validation=watched)
     starts = np.cumsum([0, *widths])
     used = [k for k, rows in enumerate(judged) if len(rows)]
     with torch.no_grad():
         for k, (_, temperature) in zip(used, losses(), strict=True):
             outputs = slice(int(starts[k]), int(starts[k + 1]))
-            last.weight[outputs] /= temperature
-            last.bias[outputs] /= temperature
+            for _, last in networks:
+                last.weight[outputs] /= temperature
+                last.bias[outputs] /= temperature
     classifier.eval()
 
 

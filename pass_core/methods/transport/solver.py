@@ -38,14 +38,16 @@ from pass_core.errors import ConfigError
 from pass_core.methods.base import ReleaseContext
 from pass_core.methods.transport.cells import Cells, Constraint, cell_attributes, what_can_be_hidden
 from pass_core.methods.transport.channel import Seen, TransportChannel, TransportConfig
-from pass_core.methods.transport.classifier import learn_classifier
+from pass_core.methods.transport.classifier import build_classifier, fit_classifier, widths_of
 from pass_core.methods.transport.neighbourhoods import Neighbourhoods, learn_neighbourhoods
 from pass_core.methods.transport.notes import left_over
 from pass_core.methods.transport.projections import Anderson, Projection, Totals, project
 from pass_core.randomness import torch_generator
 from pass_core.training.context import TrainingContext, ignore_epoch
+from pass_core.training.cross_fit import cross_fitted
 from pass_core.training.epochs import Epoch, OnEpoch
 from pass_core.training.loop import TrainConfig
+from pass_core.training.parallel import share_statistics
 
 UNDAMPED_ROUNDS = 10  # of those that see only a part of the records; later ones average over what they happened to see
 
@@ -66,14 +68,19 @@ def solve_transport(
     hidden_from = cell_attributes(data.labels, context.attributes, context.known)
     cells, numbers = Cells.of(data, context.attributes, tuple(a.name for a in hidden_from))
     generator = torch_generator(rng)
+    learnt = run.trained_rows(len(data))
+    folds = run.folds(learnt, config.folds, rng)
+    classifier = cross_fitted(lambda _: build_classifier(data.feature_shape, cells, generator), data.features[learnt], folds, rng)
+    share_statistics(classifier, run.world).to(context.device)
     features = torch.from_numpy(data.features).to(context.device)
     of_heads = [cells.hidden[numbers], *(data.labels[a.name] for a in useful)]
-    classifier, heads = learn_classifier(
+    fit_classifier(
+        classifier,
         features,
         [torch.from_numpy(labels).to(context.device) for labels in of_heads],
-        cells,
         training,
-        members=config.classifiers,
+        folds=folds,
+        widths=widths_of(cells),
         dropout=config.dropout,
         generator=generator,
         run=replace(run, on_epoch=ignore_epoch),  # the curves are those of the rounds
@@ -88,7 +95,7 @@ def solve_transport(
     constraints = cells.constraints(context.device, jointly=jointly)
     potentials, notes = _solve_potentials(
         channel,
-        _views(channel, features, context.exclusion, heads),
+        _views(channel, features, context.exclusion),
         of_records,
         constraints=constraints,
         generator=generator,
@@ -119,22 +126,15 @@ def build_channel(
     )
 
 
-def _views(
-    channel: TransportChannel, features: Tensor, exclusion: Exclusion | None, heads: tuple[Tensor, ...] | None
-) -> Callable[[Tensor], Seen]:
-    """How the channel sees some of the records, by their numbers; with `heads` as logits of all of them.
+def _views(channel: TransportChannel, features: Tensor, exclusion: Exclusion | None) -> Callable[[Tensor], Seen]:
+    """How the channel sees some of the records, by their numbers.
 
     Looked at once, since it is the same in every round; of more records than a round uses, again for every block: φ of all of
     them would take as much memory as their features.
     """
     if len(features) <= channel.config.records_per_round:
-        return channel.look_at(features, exclusion, heads).rows
-
-    def view(rows: Tensor) -> Seen:
-        own = exclusion and exclusion.subset(rows.cpu().numpy())
-        return channel.look_at(features[rows], own, heads and tuple(head[rows] for head in heads))
-
-    return view
+        return channel.look_at(features, exclusion).rows
+    return lambda rows: channel.look_at(features[rows], exclusion and exclusion.subset(rows.cpu().numpy()))
 
 
 def _solve_potentials(

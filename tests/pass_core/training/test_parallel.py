@@ -27,6 +27,7 @@ from tasks.running.processes import run_ranks
 ATTRIBUTES = (Attribute("s", ("a", "b"), "private"), Attribute("u", ("a", "b", "c"), "useful"))
 METHODS = {
     "pass": (pass_substitution.METHOD, PassConfig(embedding_size=8, temperature=0.1)),
+    "pass, cross-fitted": (pass_substitution.METHOD, PassConfig(embedding_size=8, temperature=0.1, folds=2)),
     "transport": (transport_substitution.METHOD, TransportConfig(epsilon=0.1, rounds=3)),
 }
 
@@ -66,7 +67,8 @@ def test_two_processes_learn_what_one_learns(name: str, shape: tuple[int, ...], 
     for k in expected:
         # Batch norm takes away what a bias before it adds: its gradient is rounding noise, which AdamW makes steps of.
         loose = k.endswith("running_mean") or _is_before_batch_norm(k, expected)
-        atol = 0.02 if loose else 2e-3 if k == "potentials" else 2e-4  # they follow from all the rest, at a small ε
+        # Potentials follow from all the rest, at a small ε; of several encoders a weight without gradient may step either way.
+        atol = 0.02 if loose else 2e-3 if k == "potentials" or "networks" in k else 2e-4
         assert torch.allclose(ours[k], expected[k], rtol=1e-3, atol=atol), k
     for epoch, reference in zip(told, alone, strict=True):
         assert epoch.terms == pytest.approx(reference.terms, rel=1e-3, abs=5e-3)
