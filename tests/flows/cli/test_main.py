@@ -51,13 +51,13 @@ def test_help_lists_the_commands_in_order() -> None:
         "audit",
         "compare",
         "report",
+        "up",
+        "down",
         "datasets",
         "extractors",
         "methods",
         "attacks",
         "bench",
-        "up",
-        "down",
         "doctor",
     ]
     assert [name for name in listed if name in names] == names
@@ -112,6 +112,7 @@ def test_mistakes_in_parameters_are_found_before_prefect_is_imported(tmp_path: P
         ("backfil lake out", "'lake backfill'"),
         ("serve", "'lake serve'"),
         ("key new file", "'lake key'"),
+        ("ui", "'up'"),
         ("pool withdraw 5", "'lake donors'"),
         ("run --datset x", "'--dataset'"),
         ("audit --method identity", "'release --method'"),
