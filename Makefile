@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 export DVC_NO_ANALYTICS := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-slow repro ui bench docs weekly clean
+.PHONY: help demo test test-slow e2e repro up bench docs weekly clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.installed  ## protect the embedded data set and attack the result: a quick audit
 	@echo "== Protecting the embedded data set, then attacking the result =="
@@ -25,11 +25,14 @@ test: $(VENV)/.installed-dev  ## lint, types, import contracts and tests
 test-slow: $(VENV)/.installed-dev  ## the long test: dvc repro of a clone arrives at every committed digest
 	$(BIN)/pytest -m slow
 
+e2e: $(VENV)/.installed-dev  ## a week in the life of a lake, with all servers running: up to 20 minutes
+	$(BIN)/pytest -n 0 -m slow tests/e2e
+
 repro: $(VENV)/.installed  ## reproduce every versioned result (dvc repro)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
-ui: $(VENV)/.installed  ## Prefect and MLflow user interfaces on this machine
-	$(BIN)/pass-pipeline ui
+up: $(VENV)/.installed  ## Prefect, a worker, MLflow and the console on this machine
+	$(BIN)/pass-pipeline up
 
 bench: $(VENV)/.installed  ## run every benchmark that ends with a RESULT line (frontier.py studies features of yours)
 	@for script in $$(grep -l RESULT benchmarks/*.py); do echo "== $$script =="; $(BIN)/python $$script || exit 1; done

@@ -1,17 +1,9 @@
-"""How Prefect runs our code: retries and timeouts of each step, tasks without a cache, servers that end with this process."""
+"""How Prefect runs our code: retries and timeouts of each step, tasks without a cache, a server that ends with this process."""
 
 import contextlib
 import logging
-import os
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +18,10 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.tasks import Task
 
-from pass_core.errors import EXIT_INTERRUPTED, PassError, TransientError
-from tasks.running.processes import end_bound, start_bound
+from flows.servers import HOST, Servers, require_free
+from pass_core.errors import PassError, TransientError
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
-
-HOST = "127.0.0.1"  # this machine only: the servers need no password
-START_SECONDS = 180.0  # on a busy machine
-QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,45 +104,6 @@ def run_shown(chosen: Flow[..., Any], progress: Reporter, **arguments: object) -
         shown_progress.reset(token)
 
 
-class Servers:
-    """Servers that run as long as a block does, and end with all their children however this process ends."""
-
-    def __enter__(self) -> "Servers":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
-        self._running: list[subprocess.Popen[bytes]] = []
-        self._log = tempfile.TemporaryFile()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end_bound(self._running)
-
-    def start(self, command: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
-        """Starts `python -m command`, with these environment variables as well."""
-        environment = {**os.environ, **QUIET, **(settings or {})}
-        self._running.append(start_bound([sys.executable, "-m", *command], env=environment, errors=self._log))
-
-    def start_prefect(self, port: int) -> None:
-        """Starts a Prefect server with its pages and its scheduler; its database stays in PREFECT_HOME."""
-        self.start(["prefect", "server", "start", "--host", HOST, "--port", str(port)])
-
-    def check(self) -> None:
-        """Raises a PassError with the last line of a server that stopped."""
-        if any(process.poll() is not None for process in self._running):
-            self._log.seek(0)
-            lines = self._log.read().decode(errors="replace").strip().splitlines()
-            raise PassError(f"a server stopped: {lines[-1] if lines else 'no message'}; is its port in use?")
-
-    def wait_for(self, address: str) -> None:
-        """Returns once an address answers; raises a PassError when a server stopped, or did not answer in time."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            self.check()
-            with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(address, timeout=5):  # noqa: S310
-                return
-            time.sleep(0.5)
-        raise TransientError(f"{address}: no answer within {START_SECONDS:.0f} s; try again when the machine is less busy")
-
-
 @contextlib.contextmanager
 def prefect_server(port: int | None = None) -> Iterator[str]:
     """The address of the server that PREFECT_API_URL names, or else of one for the block.
@@ -164,6 +113,8 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
     if elsewhere := PREFECT_API_URL.value():
         yield elsewhere
         return
+    if port is not None:
+        require_free({"--port": port})
     with Servers() as started:
         if port is not None:
             started.start_prefect(port)
@@ -174,7 +125,7 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
             settings = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
             settings |= get_current_settings().to_environment_variables(exclude_unset=True)
             factory = ["--app-dir", str(Path(prefect.__file__).parents[1]), "--factory", "prefect.server.api.server:create_app"]
-            started.start(["uvicorn", *factory, "--host", HOST, "--port", str(port), "--log-level", "error"], settings)
+            started.start("Prefect", ["uvicorn", *factory, "--host", HOST, "--port", str(port), "--log-level", "error"], settings)
         address = f"http://{HOST}:{port}/api"
         started.wait_for(f"{address}/health")
         with temporary_settings({PREFECT_API_URL: address}):

@@ -16,8 +16,9 @@ from flows.cli.config import config_app
 from flows.cli.doctor import doctor
 from flows.cli.init import init
 from flows.cli.lake import lake_app
-from flows.cli.run import run, step, ui
+from flows.cli.run import run, step
 from flows.cli.site import console_app
+from flows.cli.stack import down, up
 from flows.cli.tune import tune
 from pass_core.errors import EXIT_INTERRUPTED, PassError
 
@@ -25,7 +26,8 @@ from pass_core.errors import EXIT_INTERRUPTED, PassError
 RENAMED = {
     "protect": "lake protect", "backfill": "lake backfill", "serve": "lake serve", "key": "lake key", "pool": "lake donors",
     "plan": "lake plan", "status": "lake status", "versions": "lake versions", "rollback": "lake rollback",
-    "withdraw": "lake donors withdraw", "train": "step train", "list": "datasets", "demo": "run", "mlflow": "ui", "prefect": "ui",
+    "withdraw": "lake donors withdraw", "train": "step train", "list": "datasets", "demo": "run", "mlflow": "up", "prefect": "up",
+    "ui": "up", "start": "up", "stop": "down",
 }  # fmt: skip
 ORDER = (
     "init",
@@ -37,6 +39,8 @@ ORDER = (
     "report",
     "lake",
     "console",
+    "up",
+    "down",
     "config",
     "datasets",
     "extractors",
@@ -66,7 +70,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, run, tune, step, compare, report, extractors, methods, attacks, bench, ui, doctor):
+for command in (init, run, tune, step, compare, report, extractors, methods, attacks, bench, up, down, doctor):
     app.command()(command)
 for name, group in {
     "audit": audit_app,

@@ -1,4 +1,4 @@
-"""The commands that run the pipeline: run, step, ui."""
+"""The commands that run the pipeline: run, step."""
 
 import os
 import time
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NEXT = """
 Next: open the report in a browser
-      make ui       runs and models in Prefect and MLflow
+      make up       runs and models in Prefect and MLflow
       make repro    the versioned results, through DVC
       .venv/bin/pass-pipeline run --set train.epochs=40 --root data/runs/longer"""
 Datasets = Annotated[
@@ -95,23 +95,3 @@ def _show_places(outcome: "Outcome", config: "Config", params: Path) -> None:
 def step(name: Annotated[options.StepName, typer.Argument(help="The step.", show_default=False)], **given: Any) -> None:
     """Run one step of the pipeline."""
     options.run_steps(name, **given)
-
-
-def ui(
-    params: options.Params = options.PARAMS,
-    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's UI.")] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's UI.")] = 5000,
-) -> None:
-    """Start the pages of Prefect and MLflow on this machine."""
-    from flows.prefect_setup import HOST, Servers
-    from tasks.running.tracking import tracking_uri
-
-    store = tracking_uri(options.read_config(params, None).tracking, params.resolve().parent)
-    with Servers() as started:
-        started.start_prefect(prefect_port)
-        started.start(["mlflow", "server", "--host", HOST, "--port", str(mlflow_port), "--backend-store-uri", store])
-        show(f"Prefect http://{HOST}:{prefect_port}\nMLflow  http://{HOST}:{mlflow_port}")
-        show(f"To send runs there: PREFECT_API_URL=http://{HOST}:{prefect_port}/api pass-pipeline run\nCtrl-C stops both.")
-        while True:
-            started.check()
-            time.sleep(0.5)

@@ -63,7 +63,7 @@ def read_targets(
     targets: list[str] | None, state: list[str] | None, stale_after: str | None, params: Path
 ) -> "tuple[list[str], list[str | None], datetime.timedelta, Config | None]":
     """The targets, their private folders, the longest age allowed, and the parameters where there are any."""
-    config = _config(params)
+    config = read_if_there(params)
     schedule = config.schedule if config else None
     places = targets or ([schedule.target] if schedule and schedule.target else [])
     if not places:
@@ -74,7 +74,7 @@ def read_targets(
     return places, folders, _longest(stale_after, config), config
 
 
-def _config(params: Path) -> "Config | None":
+def read_if_there(params: Path) -> "Config | None":
     """The parameters, without importing the parts that they configure; None where there is no default file."""
     from tasks.config import parse, read_params
 

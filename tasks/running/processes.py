@@ -110,7 +110,7 @@ def _end_with_parent() -> None:
 def start_bound(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, errors: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a command that ends with this process, with all its children and however this process ends.
+    """Starts a command that ends with this process, with all its children (in sessions of their own, too), however this one ends.
 
     Ctrl-C in the terminal does not reach the command. `end_bound` ends it earlier. `errors` receives its standard error.
     """

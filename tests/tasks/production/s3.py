@@ -32,12 +32,12 @@ def _settings(port: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[dict[str, str]]:
-    """The server with an empty bucket; gives the environment that leads there."""
+def s3_server(delay: float = 0.0) -> Iterator[dict[str, str]]:
+    """The server with an empty bucket; gives the environment that leads there. Each request waits for `delay` seconds."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
-    command = [sys.executable, str(Path(__file__)), str(port)]
+    command = [sys.executable, str(Path(__file__)), str(port), str(delay)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + SECONDS
@@ -73,7 +73,7 @@ def objects(prefix: str) -> dict[str, bytes]:
     return contents
 
 
-def _serve(port: int) -> None:
+def _serve(port: int, delay: float) -> None:
     """moto, one request after the other: it compares tags and writes in two steps, where a real store makes one."""
     from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import run_simple
@@ -81,6 +81,7 @@ def _serve(port: int) -> None:
     application, one = DomainDispatcherApplication(create_backend_app), Lock()
 
     def in_turn(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        time.sleep(delay)
         with one:
             return list(application(environ, start))
 
@@ -88,4 +89,4 @@ def _serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), float(sys.argv[2]))

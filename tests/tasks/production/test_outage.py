@@ -48,12 +48,13 @@ def _machine(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
         process.wait()
 
 
-def _nights_pass(database: Path, deployment: str) -> None:
-    """Moves the scheduled runs of a deployment into the past, as if nobody had been there to start them."""
+def nights_pass(database: Path, deployment: str, *, days: int, most: int = -1) -> None:
+    """Moves scheduled runs of a deployment (the first ones, or all) into the past, as if nobody had been there to start them."""
     with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
         wanted = "select id, state_id, expected_start_time from flow_run where deployment_id = ? and state_type = 'SCHEDULED'"
-        for run, state, start in connection.execute(wanted, (deployment,)).fetchall():
-            earlier = datetime.datetime.fromisoformat(start) - datetime.timedelta(days=NIGHTS + 1)
+        wanted += " order by expected_start_time limit ?"
+        for run, state, start in connection.execute(wanted, (deployment, most)).fetchall():
+            earlier = datetime.datetime.fromisoformat(start) - datetime.timedelta(days=days)
             times = (earlier.strftime("%Y-%m-%d %H:%M:%S.%f"),) * 2
             connection.execute(
                 "update flow_run set expected_start_time = ?, next_scheduled_start_time = ? where id = ?", (*times, run)
@@ -83,7 +84,7 @@ def test_one_run_is_made_after_five_nights(champion: Path, project: Path) -> Non
             nightly, waiting = _scheduled(api)
             assert next_run(str(project / "out"), api.url) == min(run["expected_start_time"] for run in waiting)
             assert next_run(str(project / "elsewhere"), api.url) is None
-        _nights_pass(project / "prefect" / "prefect.db", nightly)
+        nights_pass(project / "prefect" / "prefect.db", nightly, days=NIGHTS + 1)
         missed = {run["id"] for run in waiting}
         with _machine(project, environment) as log:
             _until(lambda: all(api.state(run) in FINAL for run in missed), log.read_text)

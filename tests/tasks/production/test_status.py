@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -311,6 +312,17 @@ def test_every_kind_has_a_code_of_its_own_and_a_test() -> None:
     assert not set(codes) & {0, 1, 2, 3, 75, 130}
     text = Path(__file__).read_text()
     assert all(f'({code}, ["{kind}"])' in text for kind, code in EXIT_CODES.items())
+
+
+def test_the_table_for_monitors_lists_every_code_and_the_most_urgent_first() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (PROJECT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
+    assert [(kind, int(code)) for code, kind in rows] == list(EXIT_CODES.items())
+
+
+def test_a_monitor_sees_the_code_of_the_process(tmp_path: Path, target: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "lake", "status"]
+    for place, code in ((tmp_path / "nothing", EXIT_CODES["never"]), (target, 0)):
+        assert subprocess.run([*command, str(place)], cwd=tmp_path, capture_output=True, check=False).returncode == code
 
 
 class _Interrupting(PassGate):

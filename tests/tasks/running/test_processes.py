@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def test_batch_that_cannot_be_parted_is_one_line(tmp_path: Path, tiny_root: Path
 BOUND = """
 import subprocess, sys, time
 from tasks.running.processes import start_bound
-server = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); time.sleep(99)"
+server = "import subprocess, sys, time; sleep = [sys.executable, '-c', 'import time; time.sleep(99)']; "
+server += "subprocess.Popen(sleep, start_new_session={session}); time.sleep(99)"
 start_bound([sys.executable, "-c", server])
 print("started", flush=True)
 time.sleep(99)
@@ -91,9 +93,11 @@ time.sleep(99)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+@pytest.mark.parametrize("session", [False, True])  # Prefect's worker starts every run in a session of its own
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_bound_server_ends_with_its_parent_however_that_ends(ending: signal.Signals) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", BOUND], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def test_a_bound_server_ends_with_its_parent_however_that_ends(ending: signal.Signals, session: bool) -> None:
+    code = BOUND.format(session=session)
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"started\n"
     deadline = time.monotonic() + 60
@@ -105,6 +109,16 @@ def test_a_bound_server_ends_with_its_parent_however_that_ends(ending: signal.Si
     while any(_lives(pid) for pid in started):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_a_bound_server_that_dies_leaves_no_child() -> None:
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'], start_new_session=True)"
+    with tempfile.TemporaryFile() as said:
+        code = f"import subprocess, sys; print({child}.pid, file=sys.stderr)"
+        assert start_bound([sys.executable, "-c", code], errors=said).wait(60) == 0
+        said.seek(0)
+        assert not _lives(int(said.read()))
 
 
 def test_end_bound_ends_a_server_and_its_exit_code_is_seen() -> None:
