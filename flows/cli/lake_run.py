@@ -32,6 +32,7 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Worker processes
 Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
 Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
+Metrics = Annotated[Path | None, typer.Option("--metrics", help="Folder of metrics. Default: the state folder.", metavar="DIR")]
 First = Annotated[str | None, typer.Option("--from", help="First partition value.", metavar="VALUE")]
 Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", metavar="VALUE")]
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
@@ -48,6 +49,7 @@ PLACES: Options = {
 }  # fmt: skip
 RUNNING: Options = {
     "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
+    "metrics": (Metrics, None),
 }  # fmt: skip
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
 PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}

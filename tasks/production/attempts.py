@@ -19,8 +19,10 @@ ALONE, GIVEN_UP = 2, 3  # deaths of workers with a partition in work until it ru
 UNEXPLAINED = 3  # deaths with nothing in work until the run stops: then it is no partition's fault
 
 
-def attempt_all(executor: Executor, job: Job, work: Sequence[SourcePartition], staging: Staging) -> Iterator[Receipt | Failure]:
-    """The outcome of every partition, in any order, after one retry of transient failures."""
+def attempt_all(
+    executor: Executor, job: Job, work: Sequence[SourcePartition], staging: Staging, retries: Counter[str]
+) -> Iterator[Receipt | Failure]:
+    """The outcome of every partition, in any order, after one retry of transient failures; counts what is tried again."""
     waiting, deaths, retried, unexplained = {one.name: one for one in work}, Counter[str](), set[str](), 0
     while waiting:
         together = [one for one in waiting.values() if deaths[one.name] < ALONE]
@@ -28,6 +30,7 @@ def attempt_all(executor: Executor, job: Job, work: Sequence[SourcePartition], s
             for outcome in executor.protect(job, together or list(waiting.values())[:1]):
                 if isinstance(outcome, Failure) and outcome.transient and not outcome.full and outcome.partition not in retried:
                     retried.add(outcome.partition)
+                    retries[outcome.partition] += 1
                     continue
                 del waiting[outcome.partition]
                 yield outcome
@@ -38,8 +41,12 @@ def attempt_all(executor: Executor, job: Job, work: Sequence[SourcePartition], s
             if unexplained == UNEXPLAINED:
                 raise
             deaths.update(suspects)
+            retries.update(suspects)
             for name in suspects:
                 if deaths[name] == GIVEN_UP:
                     del waiting[name]
+                    retries[name] -= 1  # it is not tried again
                     found = f"workers died on it {GIVEN_UP} times, at last alone (out of memory, or killed): {error}"
-                    yield Failure(name, f"{found}; make it smaller, or give the machine more memory", transient=False)
+                    yield Failure(
+                        name, f"{found}; make it smaller, or give the machine more memory", transient=False, kind="WorkerDied"
+                    )

@@ -75,6 +75,7 @@ class Failure:
     message: str
     transient: bool
     full: bool = False  # the disk is full
+    kind: str = "DataError"  # of the error
 
 
 class Executor(Protocol):

@@ -1,6 +1,7 @@
 """Protects a lake from end to end: the one run that the command line, the Prefect flow and the tests execute."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from pass_core.errors import ConfigError, PartitionsQuarantined
 from tasks.production.draw_key import find_key
 from tasks.production.interfaces import Executor, Gate, SourcePartition
 from tasks.production.local import LocalExecutor
-from tasks.production.manifest import Manifest
+from tasks.production.manifest import Manifest, Receipt
 from tasks.production.observed import Progress, observed
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
@@ -43,10 +44,14 @@ class Outcome:
     manifest: Manifest | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)  # partition -> rows that would change
 
+    def done(self) -> list[Receipt]:
+        """The partitions that were protected and published."""
+        names = {planned.name for planned in self.plan.work} - set(self.waiting)
+        return [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
+
     def counts(self) -> dict[str, int]:
         """Partitions and rows that were protected, partitions that did not change, and rows that wait for more changes."""
-        names = {planned.name for planned in self.plan.work} - set(self.waiting)
-        done = [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
+        done = self.done()
         counts = {"partitions": len(done), "rows": sum(one.rows for one in done), "unchanged": len(self.plan.unchanged)}
         return counts | ({"waiting": sum(self.waiting.values())} if self.waiting else {})
 
@@ -79,13 +84,14 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
         try:
             manifest, pins = _protect(run, plan, hooks), run.job.pins
         finally:
-            progress.judged = run.judged
+            progress.judged, progress.draws, progress.retries = run.judged, run.drawn, run.retries.total()
+            progress.refused = Counter(failure.kind for failure in run.failures)
         outcome = Outcome(plan, manifest, run.waiting)
         if manifest is None:
             progress.outcome = "waiting"
             raise_failures(run.failures, "the others wait for more changes", PartitionsQuarantined)
             return outcome
-        progress.published(manifest, outcome.counts())
+        progress.published(manifest, outcome.done())
         parameters = {"source": options.source, "target": options.target, "key_id": pins.key, "version": manifest.version}
         figures = outcome.counts() | {"audited": manifest.audit["records"], "failed": len(run.failures)}
         record.log(parameters, figures, (), {"model": pins.model, "pool": pins.pool})

@@ -73,11 +73,11 @@ class Worker:
         try:
             return self.protect(partition)
         except PassError as error:
-            return Failure(partition.name, str(error), isinstance(error, TransientError), is_full(error))
+            return Failure(partition.name, str(error), isinstance(error, TransientError), is_full(error), type(error).__name__)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is this partition's; its text may hold a value)
             *_, frame = traceback.extract_tb(error.__traceback__)
             found = f"stopped by {type(error).__name__} ({Path(frame.filename).name}, line {frame.lineno}); report this line"
-            return Failure(partition.name, found, isinstance(error, OSError))
+            return Failure(partition.name, found, isinstance(error, OSError), kind=type(error).__name__)
 
     def protect(self, partition: SourcePartition) -> Receipt:
         """Stages a partition, whole or not at all; its receipt."""
