@@ -29,6 +29,7 @@ State = Annotated[Path | None, typer.Option("--state", help="Private folder. Def
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
 KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Worker processes. Default: cores.", metavar="N")]
+Minutes = Annotated[float, typer.Option("--partition-minutes", help="Longest time of a partition.", metavar="N", min=1)]
 Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
 Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
@@ -48,8 +49,8 @@ PLACES: Options = {
     "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
 }  # fmt: skip
 RUNNING: Options = {
-    "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
-    "metrics": (Metrics, None),
+    "workers": (Workers, None), "partition_minutes": (Minutes, 1440.0), "metrics": (Metrics, None),
+    "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
 }  # fmt: skip
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
 PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}

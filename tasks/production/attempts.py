@@ -16,7 +16,7 @@ from tasks.running.processes import WorkerDied
 logger = logging.getLogger(__name__)
 
 ALONE, GIVEN_UP = 2, 3  # deaths of workers with a partition in work until it runs alone, and until it has failed
-UNEXPLAINED = 3  # deaths with nothing in work until the run stops: then it is no partition's fault
+UNEXPLAINED = 3  # deaths in a row with nothing in work until the run stops: then it is no partition's fault
 
 
 def attempt_all(
@@ -33,6 +33,7 @@ def attempt_all(
                     retries[outcome.partition] += 1
                     continue
                 del waiting[outcome.partition]
+                unexplained = 0
                 yield outcome
         except WorkerDied as error:
             suspects = staging.in_work(waiting)
@@ -46,7 +47,8 @@ def attempt_all(
                 if deaths[name] == GIVEN_UP:
                     del waiting[name]
                     retries[name] -= 1  # it is not tried again
-                    found = f"workers died on it {GIVEN_UP} times, at last alone (out of memory, or killed): {error}"
+                    reasons = f"out of memory, killed, or longer than {job.minutes:g} minutes"
+                    found = f"workers died on it {GIVEN_UP} times, at last alone ({reasons}): {error}"
                     yield Failure(
-                        name, f"{found}; make it smaller, or give the machine more memory", transient=False, kind="WorkerDied"
+                        name, f"{found}; make it smaller, or give it more memory or time", transient=False, kind="WorkerDied"
                     )

@@ -27,6 +27,7 @@ class ProtectOptions(BaseModel):
     key_file: str | None = Field(default=None, description="File of the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")
     key_block: str | None = Field(default=None, description="The Prefect Secret block with the draw key.")
     workers: int | None = Field(default=None, description="Worker processes; default: one per core; 0: this process.")
+    partition_minutes: float = Field(default=1440, gt=0, description="Longest time of a partition; then its worker is ended.")
     executor: Literal["local", "ray"] = Field(default="local", description="Run workers on this machine or on a Ray cluster.")
     address: str | None = Field(default=None, description="The Ray cluster's head, host:port; default: a cluster for this run.")
     first: str | None = Field(default=None, description="First partition value of a range; default: no lower end.")

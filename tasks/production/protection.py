@@ -52,7 +52,7 @@ SPARE = 2  # times the gate's sample is kept, in case other partitions fail
 
 
 class Protection:
-    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage` for each batch, `publish`."""
+    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage`, `publish`."""
 
     def __init__(
         self, options: ProtectOptions, executor: Executor, progress: Reporter, *, draw_key: bytes, gate: Gate | None
@@ -86,7 +86,7 @@ class Protection:
             check_drift(options.source, columns, self._source.schema)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         made = config, options.key, self._source, self.target
-        self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key)
+        self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key, minutes=options.partition_minutes)
         self._numerics = numerics_of(self.job)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published, self._erasures = PublishedFiles(self.target), Erasures(self.state)
@@ -158,6 +158,7 @@ class Protection:
 
     def work(self, plan: Plan) -> list[SourcePartition]:
         """The partitions that are not staged yet, each with its share of the gate's sample."""
+        self._source.read_footers(plan.work)
         for partition in plan.work:
             try:
                 self._rows[partition.name] = self._source.count_rows(partition)
@@ -180,8 +181,9 @@ class Protection:
         return todo
 
     def stage(self, work: Sequence[SourcePartition]) -> None:
-        """Protects partitions that are not staged yet; notes those that failed."""
-        staged = self._staging.finished()
+        """Protects partitions that are not staged yet, in one stream; notes those that failed, and tries them when repeated."""
+        staged, names = self._staging.finished(), {one.name for one in work}
+        self.failures = [one for one in self.failures if one.partition not in names]
         left = [one for one in work if one.name not in staged]
         for outcome in attempt_all(self.executor, self.job, left, self._staging, self.retries):
             if isinstance(outcome, Receipt):

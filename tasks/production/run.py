@@ -9,7 +9,7 @@ from typing import Any
 
 from pass_core.errors import ConfigError, PartitionsQuarantined
 from tasks.production.draw_key import find_key
-from tasks.production.interfaces import Executor, Gate, SourcePartition
+from tasks.production.interfaces import Executor, Gate
 from tasks.production.local import LocalExecutor
 from tasks.production.manifest import Manifest, Receipt
 from tasks.production.observed import Progress, observed
@@ -17,12 +17,9 @@ from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
 from tasks.production.quarantine import note_quarantine, raise_failures
-from tasks.running.cores import usable_cores
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
 from tasks.running.tracking import track_step
-
-PARTITIONS_PER_WORKER = 8  # of a batch: large enough that workers seldom wait for each other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +27,7 @@ class Hooks:
     """What a caller adds around a run; the same bytes are published with any of them."""
 
     progress: Reporter = silent
-    call: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _title, body: body()  # runs a batch, or publishing
+    call: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _title, body: body()  # runs the partitions, or publishing
     published: Callable[[Manifest, Plan], None] = lambda _manifest, _plan: None
     secret: Callable[[], str] | None = None  # reads the draw key from a secret store
     gate: Gate | None = None  # another one than the audit of params.yaml
@@ -127,18 +124,11 @@ def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest | None:
         write_plan(paper, plan, None, ())
     try:
         with run.open(plan) as held:
-            work = run.work(plan)
-            size = PARTITIONS_PER_WORKER * (options.workers or usable_cores())
-            for start in range(0, len(work), size):
-                stop = min(start + size, len(work))
-                _stage(run, work[start:stop], f"partitions {start + 1} to {stop} of {len(work)}", hooks)
+            if work := run.work(plan):  # one stream: no worker waits for others before the last partition
+                hooks.call("protect", f"{len(work)} partition(s)", lambda: run.stage(work))
             manifest = hooks.call("publish", f"publish {options.dataset}", lambda: run.publish(plan, held))
     finally:
         run.executor.close()
         if options.backfill:
             write_plan(paper, plan, manifest, run.failures, run.waiting)
     return manifest
-
-
-def _stage(run: Protection, batch: list[SourcePartition], title: str, hooks: Hooks) -> None:
-    hooks.call("protect", title, lambda: run.stage(batch))  # a function of its own for every batch, as Prefect's tasks need
