@@ -1,4 +1,4 @@
-"""Lake protection as a Prefect flow: one task per batch of partitions, one to publish; files between them, no Prefect caching."""
+"""Lake protection as a Prefect flow: one task for the partitions, one to publish; files between them, no Prefect caching."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,8 +15,9 @@ from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan
 from tasks.production.run import Hooks, execute
 
-# A batch of partitions is tried again; publishing is not: a new run reuses the staged partitions.
-POLICIES = {"protect": Policy(1, 5, 24 * 60), "publish": Policy(0, 0, 24 * 60)}
+# Partitions are tried again; publishing is not: a new run reuses the staged partitions. A lake may take weeks; each partition
+# has its own time (`partition_minutes`).
+POLICIES = {"protect": Policy(1, 5, 30 * 24 * 60), "publish": Policy(0, 0, 24 * 60)}
 
 
 def _run_name() -> str:

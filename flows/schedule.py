@@ -15,7 +15,6 @@ from flows.protect import protect
 from pass_core.errors import ConfigError
 from tasks.production.options import ProtectOptions
 from tasks.sections.running import ScheduleConfig
-from tasks.storage.files import json_digest
 
 # A run that would start while the last one is running is cancelled, not queued: the running one sees the same lake.
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
@@ -24,12 +23,13 @@ ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLi
 def deployments(options: ProtectOptions, schedule: ScheduleConfig) -> tuple[RunnerDeployment, RunnerDeployment]:
     """The two deployments, with absolute paths, named so that lakes on one server do not replace each other's."""
     whole = options.absolute()
-    lake = f"{whole.dataset}-{json_digest([whole.dataset, whole.target])[:8]}"
     nightly = whole.model_dump(mode="json", exclude_none=True)
     weekly = {"dataset": whole.dataset, "method": whole.method, "root": whole.models, "params": whole.params}
     return (
-        _deployment(protect, f"nightly-{lake}", schedule.protect, schedule.timezone, {"options": nightly}),
-        _deployment(audit, f"weekly-{lake}", schedule.audit, schedule.timezone, weekly | {"settings": list(whole.settings)}),
+        _deployment(protect, f"nightly-{whole.lake_name}", schedule.protect, schedule.timezone, {"options": nightly}),
+        _deployment(
+            audit, f"weekly-{whole.lake_name}", schedule.audit, schedule.timezone, weekly | {"settings": list(whole.settings)}
+        ),
     )
 
 

@@ -25,13 +25,15 @@ Method = Annotated[str, typer.Option("--method", help="Method of the model.", me
 Models = Annotated[Path, typer.Option("--models", help="Model, pool and audit.", metavar="DIR")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a parameter.", metavar="NAME=VALUE")]
 SettingsFile = Annotated[Path | None, typer.Option("--settings", help="YAML file of overrides.", metavar="FILE")]
-State = Annotated[Path | None, typer.Option("--state", help="Private folder. Default: beside TARGET.", metavar="DIR")]
+State = Annotated[Path | None, typer.Option("--state", help="Private folder; default: by TARGET.", metavar="DIR")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="Draw key. Default: PASS_DRAW_KEY_FILE.", metavar="FILE")]
 KeyBlock = Annotated[str | None, typer.Option("--key-block", help="Prefect Secret block of the draw key.", metavar="NAME")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Worker processes. Default: cores.", metavar="N")]
+Minutes = Annotated[float, typer.Option("--time-limit", help="Minutes per partition.", metavar="N", show_default=False)]
 Executor = Annotated[Literal["local", "ray"], typer.Option("--executor", help="Where workers run: local or ray.", metavar="NAME")]
 Address = Annotated[str | None, typer.Option("--address", help="Ray cluster. Default: a new one.", metavar="HOST:PORT")]
 Format = Annotated[Literal["parquet", "delta"] | None, typer.Option("--target-format", help="parquet or delta.", metavar="NAME")]
+Metrics = Annotated[Path | None, typer.Option("--metrics", help="Folder of OpenMetrics text.", metavar="DIR")]
 First = Annotated[str | None, typer.Option("--from", help="First partition value.", metavar="VALUE")]
 Last = Annotated[str | None, typer.Option("--to", help="Last partition value.", metavar="VALUE")]
 NewColumns = Annotated[bool, typer.Option("--new-columns", help="Accept new columns (never published).")]
@@ -47,7 +49,8 @@ PLACES: Options = {
     "key_file": (KeyFile, None), "key_block": (KeyBlock, None),
 }  # fmt: skip
 RUNNING: Options = {
-    "workers": (Workers, None), "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
+    "workers": (Workers, None), "partition_minutes": (Minutes, 1440.0), "metrics": (Metrics, None),
+    "executor": (Executor, "local"), "address": (Address, None), "target_format": (Format, None),
 }  # fmt: skip
 RANGE: Options = {"first": (First, None), "last": (Last, None)}
 PRINTED: Options = {"as_json": (AsJson, False), "quiet": (Quiet, False)}

@@ -1,13 +1,15 @@
 """Named points at which a test can kill a run: with PASS_CRASH_AT=step it dies there as by kill -9, step:3 the third time.
 
-With step@partition it dies whenever it does this step for that partition.
+With step@partition it dies whenever it does this step for that partition; with PASS_HANG_AT=step@partition it waits there for
+ever.
 """
 
 import os
 import signal
+import time
 from collections import Counter
 
-CRASH_AT = "PASS_CRASH_AT"
+CRASH_AT, HANG_AT = "PASS_CRASH_AT", "PASS_HANG_AT"
 # Every step of a run that leaves something on disk, in order.
 STEPS = (
     "locked", "pinned", "partition started", "partition half written", "partition written", "partition staged", "all staged",
@@ -19,6 +21,8 @@ _passed: Counter[str] = Counter()
 
 def crash_point(step: str, partition: str = "") -> None:
     """Dies here when PASS_CRASH_AT names this step, or this step of this partition."""
+    while partition and os.environ.get(HANG_AT) == f"{step}@{partition}":
+        time.sleep(1)
     wanted = os.environ.get(CRASH_AT, "")
     name, _, count = wanted.partition(":")
     _passed[step] += bool(name)

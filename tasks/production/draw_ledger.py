@@ -162,6 +162,10 @@ class Ledger:
                 refuse_past(limit, self._count(draw, staged, others, limit=limit, file=io.BytesIO())[1])
             return draws, mark
 
+    def rows_of(self, mark: Mark) -> int:
+        """The draws that an entry added."""
+        return self.entries()[mark.entry].rows
+
     def append(self, entry: Entry) -> Mark:
         """Writes an entry to disk under the name that its content gives it."""
         raw = (json.dumps(dataclasses.asdict(entry), indent=2, ensure_ascii=False) + "\n").encode()

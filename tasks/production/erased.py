@@ -119,6 +119,12 @@ class Erasures:
             self._save(made)
             return made
 
+    def wait_for(self, partitions: Collection[str]) -> None:
+        """Makes unfinished erasures wait for these partitions, too, whose older content is about to be published again."""
+        for one in self.unfinished():
+            if added := sorted(set(partitions) - set(one.waiting)):
+                self._save(dataclasses.replace(one, waiting=(*one.waiting, *added)))
+
     def settle(self, version: int, published: Collection[str], rewritten: Collection[str]) -> None:
         """Notes partitions that were rewritten or are no longer published; what waits for no other one is finished.
 

@@ -14,6 +14,7 @@ from pass_core.errors import ConfigError, DataError
 from tasks.lakes.open import find_filesystem
 from tasks.production.binding import bind, check_binding, note_decision, note_version, version_times
 from tasks.production.delta import DeltaTarget
+from tasks.production.erased import Erasures
 from tasks.production.manifest import Manifest
 from tasks.production.object_store import ObjectTarget
 from tasks.production.options import state_of
@@ -65,7 +66,11 @@ def roll_back(target: Target, to: int | None = None) -> Manifest:
     with storage_errors(target.state), target.lock() as held:
         current, kept = target.current() or current, target.manifests()
         check_binding(target.location, target.state, current)
-        return _publish_again(target, kept[_chosen(kept, current, to)], current, held)
+        base = kept[_chosen(kept, current, to)]
+        shown = {name: receipt.files for name, receipt in current.partitions.items()}
+        other = [name for name, receipt in base.partitions.items() if receipt.files != shown.get(name)]
+        Erasures(target.state).wait_for(other)  # they may show records that the live version does not
+        return _publish_again(target, base, current, held)
 
 
 def adopt(target: Target, reason: str) -> Manifest:

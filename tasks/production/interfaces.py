@@ -62,6 +62,7 @@ class Job:
     staging: Path  # private, on the target's file system
     columns: PinnedColumns
     plain_lists: bool  # vectors are published as lists of any length
+    minutes: float  # after which a worker gives up a partition, and ends
     key: bytes = field(repr=False)
     ledger_key: bytes = field(repr=False, default=b"")  # known once the lock is held
     left_out: LeftOut = field(repr=False, default=LeftOut())  # erased records; known once the lock is held
@@ -75,6 +76,7 @@ class Failure:
     message: str
     transient: bool
     full: bool = False  # the disk is full
+    kind: str = "DataError"  # of the error
 
 
 class Executor(Protocol):

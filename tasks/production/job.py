@@ -23,8 +23,9 @@ def make_job(
     files: tuple[Path, Path],
     columns: PinnedColumns,
     key: bytes,
+    minutes: float,
 ) -> Job:
-    """Everything that a draw depends on; `files` are model and pool, `key` is the draw key."""
+    """Everything that a draw depends on; `files` are model and pool, `key` is the draw key, `minutes` the time of a partition."""
     (model, pool), device = files, config.compute.device
     section, forbid = source.config, config.pool.forbid
     named = load_extractor_of(pool, section, config.extractor, device, run.dataset)
@@ -52,4 +53,5 @@ def make_job(
         columns=columns,
         plain_lists=plain_lists,
         key=key,
+        minutes=minutes,
     )

@@ -64,4 +64,4 @@ def _attempt(partition: SourcePartition) -> Receipt | Failure:
     worker = _workers[os.getpid()]
     if isinstance(worker, PassError):
         raise worker
-    return worker.attempt(partition)
+    return worker.attempt_in_time(partition)

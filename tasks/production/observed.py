@@ -1,15 +1,17 @@
-"""What a run leaves for others: an entry in the target's log, a notification when it fails, and lineage events."""
+"""What a run leaves for others: an entry in the target's log, metrics, a notification when it fails, and lineage events."""
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pass_core.errors import ConfigError, PassError
 from tasks.production.interfaces import GateResult
-from tasks.production.manifest import Manifest, to_json
+from tasks.production.manifest import Manifest, Receipt, to_json
+from tasks.production.metrics import write_metrics
 from tasks.production.notify import Notice, notify
 from tasks.production.options import ProtectOptions, absolute, state_of
 from tasks.production.run_log import RunLog, RunOutcome
@@ -25,42 +27,53 @@ class Progress:
     outcome: RunOutcome = "failed"
     judged: GateResult | None = None
     manifest: Manifest | None = None
-    partitions: int = 0
-    rows: int = 0
+    done: Sequence[Receipt] = ()  # partitions that were protected and published
+    draws: int = 0
+    retries: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # partitions that failed, by the kind of error
+    started: float = field(default_factory=time.monotonic)
 
-    def published(self, manifest: Manifest, counts: Mapping[str, int]) -> None:
-        """Takes what was published, with the numbers of partitions and rows that were protected."""
-        self.outcome, self.manifest = "published", manifest
-        self.partitions, self.rows = counts["partitions"], counts["rows"]
+    def published(self, manifest: Manifest, done: Sequence[Receipt]) -> None:
+        """Takes what was published, and the partitions of it that were protected."""
+        self.outcome, self.manifest, self.done = "published", manifest, done
 
     def entry(self) -> dict[str, Any]:
         """The log's entry; it names no partition."""
-        made = self.manifest
-        published = {} if made is None else {
-            "version": made.version,
-            "published_rows": sum(one.rows for one in made.partitions.values()),
-            "partitions": self.partitions,
-            "rows": self.rows,
-        }  # fmt: skip
-        return {"outcome": self.outcome, "audit": to_json(self.judged) if self.judged else {}, **published}
+        seconds, rows = time.monotonic() - self.started, sum(one.rows for one in self.done)
+        entry = {
+            "outcome": self.outcome,
+            "audit": to_json(self.judged) if self.judged else {},
+            "partitions": len(self.done),
+            "rows": rows,
+            "seconds": round(seconds, 3),
+            "rows_per_s": round(rows / max(seconds, 1e-9), 1),
+            "bytes": sum(file.bytes for one in self.done for file in one.files),
+            "draws": self.draws,
+            "retries": self.retries,
+            "refused": dict(self.refused),
+        }
+        if made := self.manifest:
+            entry |= {"version": made.version, "published_rows": sum(one.rows for one in made.partitions.values())}
+        return entry
 
 
 @contextlib.contextmanager
 def observed(options: ProtectOptions) -> Iterator[Progress]:
     """Notes a run in the target's log, and reports a failure; an interrupted run is noted and not reported."""
-    progress, log = Progress(), RunLog(_state(options), public_place(absolute(options.source)), protect_command(options))
+    progress, state = Progress(), _state(options)
+    log = RunLog(state, public_place(absolute(options.source)), protect_command(options))
     trace = Trace(options, log.run)
     trace.start()
     try:
         yield progress
     except BaseException as error:
         trouble = trouble_of(error, options)
-        log.end(trouble=dataclasses.asdict(trouble), **progress.entry())
+        write_metrics(options, state, log.end(trouble=dataclasses.asdict(trouble), **progress.entry()))
         trace.end("FAIL" if isinstance(error, Exception) else "ABORT", progress.manifest, trouble.reason)
         if isinstance(error, Exception):
             notify(Notice(options.dataset, public_place(absolute(options.target)), trouble), _notify_config(options))
         raise
-    log.end(**progress.entry())
+    write_metrics(options, state, log.end(**progress.entry()))
     trace.end("COMPLETE", progress.manifest)
 
 

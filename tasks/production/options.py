@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pass_core.errors import ConfigError
 from tasks.config import Config, load_config, parse_overrides
 from tasks.running.step_io import RunKey
+from tasks.storage.files import json_digest
 
 
 class ProtectOptions(BaseModel):
@@ -26,6 +27,7 @@ class ProtectOptions(BaseModel):
     key_file: str | None = Field(default=None, description="File of the draw key; default: PASS_DRAW_KEY or PASS_DRAW_KEY_FILE.")
     key_block: str | None = Field(default=None, description="The Prefect Secret block with the draw key.")
     workers: int | None = Field(default=None, description="Worker processes; default: one per core; 0: this process.")
+    partition_minutes: float = Field(default=1440, gt=0, description="Longest time of a partition; then its worker is ended.")
     executor: Literal["local", "ray"] = Field(default="local", description="Run workers on this machine or on a Ray cluster.")
     address: str | None = Field(default=None, description="The Ray cluster's head, host:port; default: a cluster for this run.")
     first: str | None = Field(default=None, description="First partition value of a range; default: no lower end.")
@@ -38,10 +40,16 @@ class ProtectOptions(BaseModel):
     publish_few: str | None = Field(default=None, description="Reason to publish fewer changed rows than protect.min_change.")
     break_lock: str | None = Field(default=None, description="Reason for ending another machine's lease before its time.")
     target_format: Literal["parquet", "delta"] | None = Field(default=None, description="Default: what is there, or Parquet.")
+    metrics: str | None = Field(default=None, description="Folder of the metrics (OpenMetrics); default: the state folder.")
 
     @property
     def key(self) -> RunKey:
         return RunKey(self.dataset, self.method)
+
+    @property
+    def lake_name(self) -> str:
+        """Names the lake among those of one machine or server: by data set and target."""
+        return f"{self.dataset}-{json_digest([self.dataset, absolute(self.target)])[:8]}"
 
     @property
     def is_range(self) -> bool:
@@ -65,7 +73,7 @@ class ProtectOptions(BaseModel):
 
     def absolute(self) -> "ProtectOptions":
         """The same with absolute paths, for runs that start in another folder."""
-        places = {name: getattr(self, name) for name in ("source", "target", "models", "params", "state", "key_file")}
+        places = {name: getattr(self, name) for name in ("source", "target", "models", "params", "state", "key_file", "metrics")}
         return self.model_copy(update={name: absolute(place) for name, place in places.items() if place})
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +52,7 @@ SPARE = 2  # times the gate's sample is kept, in case other partitions fail
 
 
 class Protection:
-    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage` for each batch, `publish`."""
+    """The parts of a run, in order: `plan`, `open` (takes the lock), `work`, `stage`, `publish`."""
 
     def __init__(
         self, options: ProtectOptions, executor: Executor, progress: Reporter, *, draw_key: bytes, gate: Gate | None
@@ -85,7 +86,7 @@ class Protection:
             check_drift(options.source, columns, self._source.schema)
         self._receipts, self._ledger = Receipts(self.state / "receipts"), Ledger(options.ledger_folder(config))
         made = config, options.key, self._source, self.target
-        self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key)
+        self.job = make_job(*made, files=(model, pool), columns=columns, key=draw_key, minutes=options.partition_minutes)
         self._numerics = numerics_of(self.job)
         self._staging, self._withdrawal = Staging(self.job.staging), read_withdrawal(pool)
         self._published, self._erasures = PublishedFiles(self.target), Erasures(self.state)
@@ -96,6 +97,7 @@ class Protection:
         self.failures: list[Failure] = []
         self.waiting: dict[str, int] = {}  # partitions that wait for more changes, with the rows that would change
         self.judged: GateResult | None = None  # by the audit, also when it did not pass
+        self.drawn, self.retries = 0, Counter[str]()  # draws that are new in the ledger; how often partitions were tried again
 
     def plan(self) -> Plan:
         """What needs work and why."""
@@ -156,11 +158,12 @@ class Protection:
 
     def work(self, plan: Plan) -> list[SourcePartition]:
         """The partitions that are not staged yet, each with its share of the gate's sample."""
+        self._source.read_footers(plan.work)
         for partition in plan.work:
             try:
                 self._rows[partition.name] = self._source.count_rows(partition)
             except DataError as error:
-                self.failures.append(Failure(partition.name, str(error), transient=False))
+                self.failures.append(Failure(partition.name, str(error), transient=False, kind=type(error).__name__))
         shares = audited_rows(self._rows, SPARE * self.config.protect.audit_records)
         self._staging.forget_damaged()  # of an earlier run
         staged, todo = {n: one for n, one in self._staged(plan).items() if self._inputs.current(one.inputs()[1])}, []
@@ -178,9 +181,11 @@ class Protection:
         return todo
 
     def stage(self, work: Sequence[SourcePartition]) -> None:
-        """Protects partitions that are not staged yet; notes those that failed."""
-        staged = self._staging.finished()
-        for outcome in attempt_all(self.executor, self.job, [one for one in work if one.name not in staged], self._staging):
+        """Protects partitions that are not staged yet, in one stream; notes those that failed, and tries them when repeated."""
+        staged, names = self._staging.finished(), {one.name for one in work}
+        self.failures = [one for one in self.failures if one.partition not in names]
+        left = [one for one in work if one.name not in staged]
+        for outcome in attempt_all(self.executor, self.job, left, self._staging, self.retries):
             if isinstance(outcome, Receipt):
                 self._done.append(outcome.rows)
                 self._report()
@@ -220,6 +225,7 @@ class Protection:
         pairs = {name: one.load("draws") for name, one in staged.items()}
         draws, mark = self._ledger.record(self.job.pins.draw, pairs, self.config.protect.draws_at_most, self.options.redraw)
         crash_point("ledger written")
+        self.drawn = self._ledger.rows_of(mark)
         receipts = {name: dataclasses.replace(one.receipt, draws=draws[name]) for name, one in staged.items()}
         for name, receipt in receipts.items():
             self._receipts.save(receipt, staged[name].load("donors"))

@@ -1,21 +1,21 @@
-"""The distributed executor: Ray Data actors, each with model and pool, on one machine or many. This process publishes.
+"""The distributed executor: Ray actors, each with model and pool, on one machine or many. This process publishes.
 
-When a node dies, the partitions in work are assigned again (attempts.py). All nodes must see staging, source, model and pool
-under the same paths, and compute with the same arithmetic; both are checked before anything is drawn.
+When a node dies, the partitions that it had in work are assigned again (attempts.py). All nodes must see staging, source, model
+and pool under the same paths, and compute with the same arithmetic; both are checked before anything is drawn.
 """
 
-import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from pass_core.errors import ConfigError, TransientError
+from pass_core.errors import ConfigError, PassError, TransientError
 from tasks.production.interfaces import Failure, Job, SourcePartition
-from tasks.production.manifest import Receipt, read_receipt, to_json
+from tasks.production.manifest import Receipt
 from tasks.production.staging import PINNED
 from tasks.production.worker import Worker, numerics_of
 from tasks.running.processes import WorkerDied
@@ -27,7 +27,7 @@ class RayExecutor:
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         """`workers`: maximum number of actors; default: one per core of the cluster."""
         try:
-            import ray.data
+            import ray
         except ImportError:
             raise ConfigError("expected the package ray, found none; pip install 'pass-pipeline[distributed]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -36,10 +36,8 @@ class RayExecutor:
     def protect(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
         if work and not self._connected:
             self._connect()
-        try:
-            yield from self._round(job, {one.name: one for one in work}) if work else ()
-        except self._ray.exceptions.RayError as error:  # its text is a foreign traceback, which may hold a value
-            raise WorkerDied(f"ray: a worker died ({type(error).__name__}); see the cluster's logs, then run again") from None
+        if work:
+            yield from self._stream(job, work)
 
     def close(self) -> None:
         if self._connected:
@@ -59,43 +57,62 @@ class RayExecutor:
             place = self._address or "a cluster of its own"
             raise TransientError(f"ray: cannot reach {place} ({type(error).__name__}); start it or correct --address") from None
         self._connected = True
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
-        context = self._ray.data.DataContext.get_current()
-        context.max_errored_blocks = 0  # a failed block is never dropped
-        context.enable_progress_bars = False
 
-    def _round(self, job: Job, work: Mapping[str, SourcePartition]) -> Iterator[Receipt | Failure]:
-        """Assigns partitions, one per block; raises a RayError when a worker is lost, and with it the rest of the round."""
-        cores = int(self._ray.cluster_resources().get("CPU", 1))
-        actors = max(1, min(self._workers or cores, cores, len(work)))
-        numerics = numerics_of(job)
-        rows = self._ray.data.from_items([{"partition": name} for name in work], override_num_blocks=len(work))
-        done = rows.map(
-            RayWorker,
-            fn_constructor_args=(job, numerics, work),
-            compute=self._ray.data.ActorPoolStrategy(size=actors),
-            num_cpus=1,
-            # Ray would wait for a dead node's cores to come back: `protect` assigns the partitions again instead.
-            ray_remote_args_fn=lambda: {"max_restarts": 0, "max_task_retries": 0},
-        )
-        for row in done.iter_rows():
-            raw = json.loads(row["outcome"])
-            yield Failure(**raw) if "message" in raw else read_receipt(raw)
+    def _stream(self, job: Job, work: Sequence[SourcePartition]) -> Iterator[Receipt | Failure]:
+        """One partition per actor at a time, until all are done; raises a WorkerDied at the end where actors were lost.
+
+        Ray would wait for a dead node's cores to come back: `attempt_all` assigns the lost partitions again instead.
+        """
+        ray = self._ray
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        actor = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+        # By reference: Ray keeps the arguments of actors and tasks, and may log them; the job has the draw key.
+        shared, numerics = ray.put((job, work)), numerics_of(job)
+        actors = [actor.remote(shared, numerics) for _ in range(max(1, min(self._workers or cores, cores, len(work))))]
+        answers, busy = {one.ready.remote(): one for one in actors}, set[Any]()  # what is expected; partitions among it
+        waiting, lost = deque(range(len(work))), ""
+        try:
+            while answers and (waiting or busy):
+                (answer,), _ = ray.wait(list(answers), num_returns=1)
+                one, protected = answers.pop(answer), answer in busy
+                busy.discard(answer)
+                try:
+                    outcome = ray.get(answer)
+                except ray.exceptions.RayError as error:  # its text is a foreign traceback, which may hold a value
+                    lost = type(error).__name__
+                    continue
+                if protected:
+                    yield outcome
+                if waiting:
+                    answer = one.attempt.remote(waiting.popleft())
+                    answers[answer] = one
+                    busy.add(answer)
+        finally:
+            for one in actors:
+                ray.kill(one)
+        if lost:
+            raise WorkerDied(f"ray: a worker died ({lost}); see the cluster's logs, then run again")
 
 
 class RayWorker:
     """A worker in an actor."""
 
-    def __init__(self, job: Job, numerics: dict[str, Any], work: Mapping[str, SourcePartition]) -> None:
-        """An unsuitable node reports a failure for each partition: Ray restarts an actor that raises for ever."""
+    def __init__(self, shared: tuple[Job, Sequence[SourcePartition]], numerics: dict[str, Any]) -> None:
+        """A node that is unsuitable, or cannot start a worker, reports a failure for each partition."""
         pa.set_cpu_count(1)
-        self._work, self._unfit = work, unfit(job, numerics)
-        self._worker = None if self._unfit else Worker(job)
+        job, self._work = shared
+        self._unfit, self._worker = unfit(job, numerics), None
+        try:
+            self._worker = None if self._unfit else Worker(job)
+        except PassError as error:
+            self._unfit = str(error)
 
-    def __call__(self, row: dict[str, str]) -> dict[str, str]:
-        name = row["partition"]
-        failed = Failure(name, str(self._unfit), transient=False)
-        return {"outcome": json.dumps(to_json(self._worker.attempt(self._work[name]) if self._worker else failed))}
+    def ready(self) -> None:
+        """Answers when the worker can be given work."""
+
+    def attempt(self, number: int) -> Receipt | Failure:
+        one = self._work[number]
+        return self._worker.attempt_in_time(one) if self._worker else Failure(one.name, str(self._unfit), transient=False)
 
 
 def unfit(job: Job, numerics: dict[str, Any]) -> str | None:

@@ -1,6 +1,7 @@
 """Protects a lake from end to end: the one run that the command line, the Prefect flow and the tests execute."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,20 +9,17 @@ from typing import Any
 
 from pass_core.errors import ConfigError, PartitionsQuarantined
 from tasks.production.draw_key import find_key
-from tasks.production.interfaces import Executor, Gate, SourcePartition
+from tasks.production.interfaces import Executor, Gate
 from tasks.production.local import LocalExecutor
-from tasks.production.manifest import Manifest
+from tasks.production.manifest import Manifest, Receipt
 from tasks.production.observed import Progress, observed
 from tasks.production.options import ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
 from tasks.production.quarantine import note_quarantine, raise_failures
-from tasks.running.cores import usable_cores
 from tasks.running.progress import silent
 from tasks.running.step_io import Reporter
 from tasks.running.tracking import track_step
-
-PARTITIONS_PER_WORKER = 8  # of a batch: large enough that workers seldom wait for each other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Hooks:
     """What a caller adds around a run; the same bytes are published with any of them."""
 
     progress: Reporter = silent
-    call: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _title, body: body()  # runs a batch, or publishing
+    call: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _title, body: body()  # runs the partitions, or publishing
     published: Callable[[Manifest, Plan], None] = lambda _manifest, _plan: None
     secret: Callable[[], str] | None = None  # reads the draw key from a secret store
     gate: Gate | None = None  # another one than the audit of params.yaml
@@ -43,10 +41,14 @@ class Outcome:
     manifest: Manifest | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)  # partition -> rows that would change
 
+    def done(self) -> list[Receipt]:
+        """The partitions that were protected and published."""
+        names = {planned.name for planned in self.plan.work} - set(self.waiting)
+        return [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
+
     def counts(self) -> dict[str, int]:
         """Partitions and rows that were protected, partitions that did not change, and rows that wait for more changes."""
-        names = {planned.name for planned in self.plan.work} - set(self.waiting)
-        done = [one for name, one in self.manifest.partitions.items() if name in names] if self.manifest else []
+        done = self.done()
         counts = {"partitions": len(done), "rows": sum(one.rows for one in done), "unchanged": len(self.plan.unchanged)}
         return counts | ({"waiting": sum(self.waiting.values())} if self.waiting else {})
 
@@ -79,13 +81,14 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
         try:
             manifest, pins = _protect(run, plan, hooks), run.job.pins
         finally:
-            progress.judged = run.judged
+            progress.judged, progress.draws, progress.retries = run.judged, run.drawn, run.retries.total()
+            progress.refused = Counter(failure.kind for failure in run.failures)
         outcome = Outcome(plan, manifest, run.waiting)
         if manifest is None:
             progress.outcome = "waiting"
             raise_failures(run.failures, "the others wait for more changes", PartitionsQuarantined)
             return outcome
-        progress.published(manifest, outcome.counts())
+        progress.published(manifest, outcome.done())
         parameters = {"source": options.source, "target": options.target, "key_id": pins.key, "version": manifest.version}
         figures = outcome.counts() | {"audited": manifest.audit["records"], "failed": len(run.failures)}
         record.log(parameters, figures, (), {"model": pins.model, "pool": pins.pool})
@@ -121,18 +124,11 @@ def _protect(run: Protection, plan: Plan, hooks: Hooks) -> Manifest | None:
         write_plan(paper, plan, None, ())
     try:
         with run.open(plan) as held:
-            work = run.work(plan)
-            size = PARTITIONS_PER_WORKER * (options.workers or usable_cores())
-            for start in range(0, len(work), size):
-                stop = min(start + size, len(work))
-                _stage(run, work[start:stop], f"partitions {start + 1} to {stop} of {len(work)}", hooks)
+            if work := run.work(plan):  # one stream: no worker waits for others before the last partition
+                hooks.call("protect", f"{len(work)} partition(s)", lambda: run.stage(work))
             manifest = hooks.call("publish", f"publish {options.dataset}", lambda: run.publish(plan, held))
     finally:
         run.executor.close()
         if options.backfill:
             write_plan(paper, plan, manifest, run.failures, run.waiting)
     return manifest
-
-
-def _stage(run: Protection, batch: list[SourcePartition], title: str, hooks: Hooks) -> None:
-    hooks.call("protect", title, lambda: run.stage(batch))  # a function of its own for every batch, as Prefect's tasks need

@@ -40,6 +40,12 @@ class RunRecord:
     partitions: int = 0  # that it protected
     rows: int = 0
     published_rows: int = 0  # of the whole version
+    seconds: float = 0.0
+    rows_per_s: float = 0.0
+    bytes: int = 0  # of the files of the partitions that it protected
+    draws: int = 0  # that the ledger did not hold before
+    retries: int = 0  # of partitions
+    refused: Mapping[str, int] = field(default_factory=dict)  # partitions that failed, by the kind of error
     audit: Mapping[str, Any] = field(default_factory=dict)  # the gate's result, also of a run that it stopped
 
     def is_running(self, state: Path) -> bool:
@@ -61,9 +67,12 @@ class RunLog:
         self._pending: list[dict[str, Any]] = []
         self._note({"started": now(), "writer": f"{platform.node()}:{os.getpid()}", "source": source, "command": command})
 
-    def end(self, **found: Any) -> None:
-        """Notes how the run ended."""
-        self._note({"ended": now(), **found})
+    def end(self, **found: Any) -> dict[str, Any]:
+        """Notes how the run ended; the entry."""
+        entry = {"ended": now(), **found}
+        self._note(entry)
+        logger.info("run: %s", json.dumps({name: value for name, value in entry.items() if name not in ("audit", "trouble")}))
+        return entry
 
     def _note(self, entry: dict[str, Any]) -> None:
         self._pending.append({"run": self.run, **entry})

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,7 @@ from tasks.lakes.open import Batch, open_lake, text_column, value_type
 from tasks.lakes.records import LakeRecords, RecordReader, payload_of
 from tasks.payloads.quarantine import Quarantine
 from tasks.production.erased import LeftOut
-from tasks.production.file_states import State
+from tasks.production.file_states import AT_ONCE, State
 from tasks.production.interfaces import PinnedColumns, SourcePartition
 from tasks.production.manifest import NO_VALUE
 from tasks.production.source_files import NONE, Notes, SourceFiles, file_number
@@ -89,13 +90,24 @@ class LakeSource:
             name: SourcePartition(name, self._digest(paths, self.states), tuple(paths)) for name, paths in sorted(grouped.items())
         }
 
-    def check_columns(self, partitions: Iterable[SourcePartition], pinned: PinnedColumns) -> None:
+    def read_footers(self, partitions: Iterable[SourcePartition]) -> None:
+        """Reads the footers of these partitions' files, many at once, and keeps them; what fails is reported when it is used."""
+
+        def read(path: str) -> None:
+            with contextlib.suppress(pa.ArrowException, OSError):
+                self._fragments[path].physical_schema  # noqa: B018
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(read, (path for one in partitions for path in one.files)))
+
+    def check_columns(self, partitions: Sequence[SourcePartition], pinned: PinnedColumns) -> None:
         """Rejects files with other columns before any work; damaged ones are found when they are read."""
         self._pinned = pinned
+        self.read_footers(partitions)
         for fragment in (self._fragments[path] for one in partitions for path in one.files):
             try:
                 with self._lake.reading(self._lake.place(fragment)):
-                    fragment.physical_schema  # noqa: B018 (reads the footer, and keeps it)
+                    fragment.physical_schema  # noqa: B018
             except DataError:
                 continue
             self._check_schema(fragment)

@@ -1,7 +1,9 @@
 """A worker: protects one partition at a time and stages its files with a receipt. Memory holds a few numbers per record."""
 
+import faulthandler
 import functools
 import math
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,11 +75,21 @@ class Worker:
         try:
             return self.protect(partition)
         except PassError as error:
-            return Failure(partition.name, str(error), isinstance(error, TransientError), is_full(error))
+            return Failure(partition.name, str(error), isinstance(error, TransientError), is_full(error), type(error).__name__)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is this partition's; its text may hold a value)
             *_, frame = traceback.extract_tb(error.__traceback__)
             found = f"stopped by {type(error).__name__} ({Path(frame.filename).name}, line {frame.lineno}); report this line"
-            return Failure(partition.name, found, isinstance(error, OSError))
+            return Failure(partition.name, found, isinstance(error, OSError), kind=type(error).__name__)
+
+    def attempt_in_time(self, partition: SourcePartition) -> Receipt | Failure:
+        """The same in a worker process, which ends, as if it had been killed, when the partition takes longer than it may."""
+        with Path(os.devnull).open("w") as nowhere:  # for the stack of the process
+            # A thread of the interpreter itself: it needs no lock that a hanging library may hold.
+            faulthandler.dump_traceback_later(60 * self.job.minutes, exit=True, file=nowhere)
+            try:
+                return self.attempt(partition)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
 
     def protect(self, partition: SourcePartition) -> Receipt:
         """Stages a partition, whole or not at all; its receipt."""

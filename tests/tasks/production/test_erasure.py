@@ -20,7 +20,7 @@ from pass_core.errors import AuditFailed, ConfigError, DataError, PartitionsQuar
 from tasks.production import crash_points
 from tasks.production.erased import Erasures
 from tasks.production.erasure import Erased, erase
-from tasks.production.history import open_target
+from tasks.production.history import open_target, roll_back
 from tasks.production.options import state_of
 from tasks.production.run import Hooks, execute
 from tasks.production.status import check_target
@@ -118,6 +118,26 @@ def test_an_erasure_that_was_interrupted_is_finished_by_the_next_run(champion: P
     assert _rows(target)[DAY] == 199
     assert Erasures(state).all()[0].version == 2
     assert list(open_target(str(target)).manifests()) == [2]
+
+
+def test_a_rollback_during_an_erasure_does_not_bring_its_records_back(champion: Path, lake: Path, tmp_path: Path) -> None:
+    """They were in no live partition when the erasure began, so nothing waited for another run."""
+    target, state = tmp_path / "out", state_of(str(tmp_path / "out"))
+    protect(champion, lake, target, params=dict(TOGETHER))
+    (lake / DAY).rename(tmp_path / "taken away")
+    protect(champion, lake, target, params=dict(TOGETHER), drop_missing=True)
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        erase(make_options(champion, lake, target, params=dict(TOGETHER)), ["call-002205"], (), "request 18", run=killed)
+    (tmp_path / "taken away").rename(lake / DAY)
+    roll_back(open_target(str(target)))
+    assert _rows(target)[DAY] == 200
+    protect(champion, lake, target, params=dict(TOGETHER))
+    assert _rows(target)[DAY] == 199
+    assert not Erasures(state).unfinished()
 
 
 def test_a_range_finishes_an_erasure_alone(champion: Path, lake: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,17 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from tasks.config import load_config
 from tasks.production.file_states import file_state
+from tasks.production.interfaces import SourcePartition
 from tasks.production.options import state_of
 from tasks.production.run import plan_of
+from tasks.production.source import LakeSource
 from tasks.production.source_files import SourceFiles
+from tasks.sections.lake import LakeConfig
 from tests.tasks.production.lakes import (
     DRAW_KEY,
+    SECTION,
     WIDTH,
     ledger_beside,
     make_options,
@@ -167,3 +173,32 @@ def test_notes_hold_keyed_numbers_only(champion: Path, tmp_path: Path) -> None:
         assert len(noted) == 2
         words = [word for number, parts in noted.items() for word in (number, *parts)]
         assert all(len(word) == 16 and int(word, 16) >= 0 for word in words)
+
+
+def test_footers_are_read_at_once(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are files here: each waits until all are being read, and a damaged one is reported when it is used."""
+    config = load_config(write_params(tmp_path, dataset={"calls": SECTION | {"source": str(lake)}})).dataset["calls"]
+    assert isinstance(config, LakeConfig)
+    source = LakeSource(config, DRAW_KEY)
+    work = list(source.partitions().values())
+    everybody = threading.Barrier(len(work) + 1)
+    real = dict(source._fragments)
+
+    class Waiting:
+        """A file whose footer takes as long as everybody else's."""
+
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        @property
+        def physical_schema(self) -> Any:
+            everybody.wait(60)
+            if self.path == damaged:
+                raise pa.ArrowInvalid("damaged")
+            return real[self.path].physical_schema
+
+    damaged = "damaged.parquet"
+    monkeypatch.setattr(source, "_fragments", {path: Waiting(path) for path in (*real, damaged)})
+    source.read_footers([*work, SourcePartition("damaged", "", (damaged,))])
+    assert not everybody.broken
+    assert everybody.n_waiting == 0
