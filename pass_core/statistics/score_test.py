@@ -18,6 +18,7 @@ HEDGE = 0.5  # of an attacker's belief stays with the baseline: a certain and wr
 PERMUTATIONS = 100  # where units are many: for the skewness of the null, whose mean and variance are exact
 MORE_PERMUTATIONS = 4000  # where units are few
 FEW_UNITS = 200
+COMMON = 5  # groups that share a mixture of known classes, fewer of which are no stratum of their own
 CELLS = 2**20  # of permuted classes that are held at once
 RESOLVED = 10  # so many permutations must reach the figure before their share is its p-value
 
@@ -69,8 +70,7 @@ class Dealing:
         _, groups = np.unique(dependent, return_inverse=True)
         several = len(groups) > int(groups.max(initial=-1)) + 1
         if several and _constant(labels, groups):
-            kept = [_first(given, groups)] if _constant(given, groups) else []
-            return cls("group", groups, combinations(kept) if kept else np.zeros(int(groups.max()) + 1, dtype=np.int64))
+            return cls("group", groups, _alike(given, groups))
         return cls("record", np.arange(len(labels)), combinations([groups, given] if several else [given]))
 
 
@@ -78,6 +78,21 @@ def _first(values: IntArray, groups: IntArray) -> IntArray:
     found = np.zeros(int(groups.max()) + 1, dtype=np.int64)
     found[groups] = values
     return found
+
+
+def _alike(given: IntArray, groups: IntArray) -> IntArray:
+    """(groups,) strata of groups with equally many records of each of these classes; rare ones count by their commonest class.
+
+    Scores are relative to what `given` reveals: dealt among all, classes that depend on it would gain less than chance, and so
+    would a leak.
+    """
+    if _constant(given, groups):
+        return combinations([_first(given, groups)])
+    counts = np.zeros((int(groups.max()) + 1, int(given.max()) + 1))
+    np.add.at(counts, (groups, given), 1.0)
+    _, profiles, sizes = np.unique(counts, axis=0, return_inverse=True, return_counts=True)
+    profiles = profiles.reshape(-1)
+    return combinations([np.where(sizes[profiles] < COMMON, -1 - counts.argmax(axis=1), profiles)])
 
 
 def _constant(values: IntArray, groups: IntArray) -> bool:
