@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pass_core.data import IntArray, Records, with_role
 from pass_core.errors import MethodError
@@ -40,8 +40,11 @@ class TransportSubstitution:
             )
         cells, shape = Cells(state["cells"].cpu().numpy(), context.attributes), context.pool.feature_shape
         learnt = below("classifier", state)
-        classifier = restored(lambda any_: rebuilt(lambda: build_classifier(shape, cells, any_), config.folds, learnt), learnt)
-        classifier = classifier.to(context.device)
+
+        def build(any_: torch.Generator) -> nn.Module:
+            return rebuilt(lambda: build_classifier(shape, cells, any_, config.classifiers), config.folds, learnt)
+
+        classifier = restored(build, learnt).to(context.device)
         moved = {name: state[name].to(context.device) for name in ("mean", "projection", "potentials")}
         space = Neighbourhoods(moved["mean"], moved["projection"])
         channel = build_channel(classifier, space, cells, moved["potentials"], context=context, config=config)

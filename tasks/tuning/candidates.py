@@ -18,10 +18,10 @@ from tasks.tuning.study import Study
 
 # Method -> settings tried together from the start: what decides most between privacy and utility, the likeliest first.
 FIRST: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    # Where the useful class is hard to read, its likeliest donors keep it and a draw from its posterior does not; and potentials
-    # must fit the posteriors of new records. Where it is plain to see, one classifier and its posterior do.
+    # Where the useful class is hard to read, its likeliest donors keep it and a draw from its posterior does not; and several
+    # classifiers that have not seen a record read it better. Where it is plain to see, one classifier and its posterior do.
     "transport_substitution": (
-        *({"epsilon": epsilon, "useful_weight": 4.0, "folds": 4} for epsilon in (0.12, 0.06)),
+        *({"epsilon": epsilon, "useful_weight": 4.0, "classifiers": 3, "folds": 4} for epsilon in (0.12, 0.06)),
         *({"epsilon": epsilon} for epsilon in (0.12, 0.06, 0.24, 0.03)),
     ),
     "pass_substitution": ({"preset": "improved", "teacher_epsilon": 0.06}, {"preset": "paper"}),

@@ -36,7 +36,10 @@ class TransportConfig(Checked):
     majority: float = ranged(2.0, at_least=0)
     likeliest: int = ranged(3, at_least=1)  # cells (private and known classes) that a release mixes over
     dropout: float = ranged(0.2, at_least=0, below=1)  # of the classifier's last layer
-    folds: int = ranged(1, at_least=1)  # classifiers; with several, none has seen the training records that it classifies
+    classifiers: int = ranged(1, at_least=1)  # whose mean is taken: several read new records better
+    folds: int = ranged(
+        1, at_least=1
+    )  # of the training records; with several, no classifier has seen the records that it classifies
     records_per_round: int = ranged(50_000, at_least=1)  # of a larger training set every round sees another random part
 
 

@@ -4,6 +4,7 @@ A release mixes over its posteriors, so all of them must be right, not only the 
 weights are those of the epoch that was best on held-out records; every head is divided by a temperature, within its weights.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,9 +24,21 @@ TEMPERATURES = tuple(2 ** (eighths / 8) for eighths in range(-16, 33))
 BINS = 10  # of confidence, for the expected calibration error
 
 
-def build_classifier(shape: tuple[int, ...], cells: Cells, generator: torch.Generator) -> nn.Module:
-    """The network for p(cell|x) and p(U|x), one head after the other."""
-    return build_network("auto", shape, sum(widths_of(cells)), generator)
+class Ensemble(nn.Module):
+    """The mean of several networks' logits: after a softmax, the normalised geometric mean of their posteriors."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, records: Tensor) -> Tensor:
+        return torch.stack([member(records) for member in self.members]).mean(dim=0)
+
+
+def build_classifier(shape: tuple[int, ...], cells: Cells, generator: torch.Generator, members: int) -> nn.Module:
+    """The network for p(cell|x) and p(U|x), one head after the other; or several with the same heads."""
+    built = [build_network("auto", shape, sum(widths_of(cells)), generator) for _ in range(members)]
+    return built[0] if members == 1 else Ensemble(built)
 
 
 def widths_of(cells: Cells) -> list[int]:
@@ -50,7 +63,7 @@ def fit_classifier(
     Where the classifier is cross-fitted, `folds` are those of the records that are not held out.
     """
     learnt = torch.from_numpy(run.trained_rows(len(features))).to(features.device)
-    networks, steps = [_parts(network) for network in networks_of(classifier)], Steps(folds)
+    networks, steps = [_parts(network) for network in networks_of(classifier)], Steps(folds)  # by fold; all that learn from it
     held_out = torch.from_numpy(run.held_out).to(features.device)
     # A class that training lacks says nothing about the posteriors of the others.
     judged = [held_out[torch.isin(each[held_out], each[learnt])] for each in labels]
@@ -77,7 +90,8 @@ def fit_classifier(
 
     def batch_loss(places: Tensor, epoch: int) -> dict[str, Tensor]:
         parts = zip(networks, steps.rows(places, epoch), strict=True)
-        return {"total": run.world.mean(torch.stack([loss(network, learnt[rows]) for network, rows in parts]).mean())}
+        found = [loss(network, learnt[rows]) for of_fold, rows in parts for network in of_fold]
+        return {"total": run.world.mean(torch.stack(found).mean())}
 
     watched = Validation(figures, "held_out_log_loss", training.patience or training.epochs) if len(held_out) else None
     classifier.train()
@@ -88,7 +102,7 @@ def fit_classifier(
     with torch.no_grad():
         for k, (_, temperature) in zip(used, losses(), strict=True):
             outputs = slice(int(starts[k]), int(starts[k + 1]))
-            for _, last in networks:
+            for _, last in itertools.chain(*networks):
                 last.weight[outputs] /= temperature
                 last.bias[outputs] /= temperature
     classifier.eval()
@@ -103,11 +117,13 @@ def logits_of(classifier: nn.Module, features: Tensor, widths: Sequence[int]) ->
     return heads
 
 
-def _parts(classifier: nn.Module) -> tuple[nn.Module, nn.Linear]:
-    """The network before its last layer, and that layer."""
+def _parts(classifier: nn.Module) -> list[tuple[nn.Module, nn.Linear]]:
+    """Each network before its last layer, and that layer."""
+    if isinstance(classifier, Ensemble):
+        return [part for member in classifier.members for part in _parts(member)]
     if not isinstance(classifier, nn.Sequential) or not isinstance(last := classifier[-1], nn.Linear):
         raise TypeError("expected a sequence of layers that ends with a linear one")
-    return classifier[:-1], last
+    return [(classifier[:-1], last)]
 
 
 def _log_losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, float]:

@@ -70,7 +70,9 @@ def solve_transport(
     generator = torch_generator(rng)
     learnt = run.trained_rows(len(data))
     folds = run.folds(learnt, config.folds, rng)
-    classifier = cross_fitted(lambda _: build_classifier(data.feature_shape, cells, generator), data.features[learnt], folds, rng)
+    classifier = cross_fitted(
+        lambda _: build_classifier(data.feature_shape, cells, generator, config.classifiers), data.features[learnt], folds, rng
+    )
     share_statistics(classifier, run.world).to(context.device)
     features = torch.from_numpy(data.features).to(context.device)
     of_heads = [cells.hidden[numbers], *(data.labels[a.name] for a in useful)]

@@ -24,6 +24,10 @@ METHODS = {
     "pass": (pass_substitution.METHOD, PassConfig(embedding_size=32)),
     # Without the donors' own likeness and without dropout, its classifier decides alone.
     "transport": (transport_substitution.METHOD, TransportConfig(epsilon=1.0, dropout=0.0, rounds=5)),
+    "transport with several classifiers": (
+        transport_substitution.METHOD,
+        TransportConfig(epsilon=1.0, dropout=0.0, rounds=5, classifiers=2),
+    ),
 }
 
 
