@@ -49,9 +49,9 @@ def retrain(
     """Check new records for drift; train and judge a candidate."""
     from tasks.production.options import RetrainOptions
 
-    settings = tuple(overrides(given))
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    own: dict[str, Any] = {"labelled": labelled, "latest": latest, "force": force, "dry_run": dry_run, "settings": settings}
+    own: dict[str, Any] = {"labelled": labelled, "latest": latest, "force": force, "dry_run": dry_run}
+    own["settings"] = tuple(overrides(given))
+    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     options = RetrainOptions(source=source, target=target, dataset=dataset, models=str(models), **plain, **own)
     _check(options)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")

@@ -163,9 +163,11 @@ def _class_sides(audited: list[str], new: list[str], reference: Side, side: Side
     """Both sides with nothing but their classes, also those that the other one has not."""
     _, codes = np.unique(np.array([*audited, *new]), return_inverse=True)
     ones = np.eye(int(codes.max()) + 1, dtype=np.float32)[codes]
-    parts = (ones[: len(audited)], reference), (ones[len(audited) :], side)
-    old, now = (Side(rows, one.persons, one.blocks, lambda chosen, r=rows: _OwnClass(r[chosen])) for rows, one in parts)
-    return old, now
+
+    def of(rows: FloatArray, side: Side) -> Side:
+        return Side(rows, side.persons, side.blocks, lambda chosen: _OwnClass(rows[chosen]))
+
+    return of(ones[: len(audited)], reference), of(ones[len(audited) :], side)
 
 
 def _about_classes(name: str, check: Check) -> Check:
