@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.cli.console import stop_at
-from flows.cli.lake_run import PLACES, PRINTED, RANGE, Dataset, Method, Source, Target
-from flows.cli.options import PARAMS, AsJson, Params, overrides, read_config, taking
+from flows.cli.lake_run import PLACES, PRINTED, RANGE, Dataset, Method, Source, Target, plain
+from flows.cli.options import PARAMS, AsJson, Params, read_config, taking
 from pass_core.errors import EXIT_FAILED_AUDIT
 
 if TYPE_CHECKING:
@@ -49,10 +49,8 @@ def retrain(
     """Check new records for drift; train and judge a candidate."""
     from tasks.production.options import RetrainOptions
 
-    own: dict[str, Any] = {"labelled": labelled, "latest": latest, "force": force, "dry_run": dry_run}
-    own["settings"] = tuple(overrides(given))
-    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    options = RetrainOptions(source=source, target=target, dataset=dataset, models=str(models), **plain, **own)
+    own = {"models": str(models), "labelled": labelled, "latest": latest, "force": force, "dry_run": dry_run}
+    options = RetrainOptions(source=source, target=target, dataset=dataset, **plain(given) | own)
     _check(options)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     from flows.prefect_setup import run_shown
