@@ -54,7 +54,7 @@ def audit(
 
 def _audited(config: Config, params: Path, key: RunKey, root: str, *, overridden: bool) -> str:
     under_dvc = Path(root).resolve() == params.parent / "data"
-    chosen = None if under_dvc else Path(root)
+    chosen = None if under_dvc else Path(root).resolve()  # another model may become the champion meanwhile
     engine = make_engine("dvc" if under_dvc else "in-process", config, chosen, params.parent, overridden=overridden)
     run = prefect_runner(engine, shown_progress.get())
     for name in ("audit", "report"):

@@ -28,6 +28,7 @@ from flows.cli.lake_run import (
     run_and_report,
 )  # fmt: skip
 from flows.cli.ledger import ledger_app
+from flows.cli.models import Labelled, models_app, retrain
 from flows.cli.options import PARAMS, AsJson, Params, overrides, read_config, taking
 from flows.cli.status import status, version_text
 from pass_core.errors import ConfigError
@@ -38,6 +39,7 @@ donors_app = typer.Typer(no_args_is_help=True, help="Remove donors from the pool
 lake_app.add_typer(key_app, name="key")
 lake_app.add_typer(donors_app, name="donors")
 lake_app.add_typer(ledger_app, name="ledger")
+lake_app.add_typer(models_app, name="models")
 
 
 @lake_app.command()
@@ -81,6 +83,10 @@ def serve(
     *,
     protect_cron: Annotated[str | None, typer.Option("--protect", help="Cron expression.", metavar="CRON")] = None,
     audit_cron: Annotated[str | None, typer.Option("--audit", help="Cron expression.", metavar="CRON")] = None,
+    retrain_cron: Annotated[
+        str | None, typer.Option("--retrain", help="Cron expression. Default: never.", metavar="CRON")
+    ] = None,
+    labelled: Labelled = None,
     timezone: Annotated[str | None, typer.Option("--timezone", help="Such as Europe/Berlin.", metavar="ZONE")] = None,
     port: Annotated[int, typer.Option("--port", help="Port of Prefect's UI.", metavar="N")] = 4200,
     **given: Any,
@@ -99,10 +105,11 @@ def serve(
     options = protect_options(schedule.source, schedule.target, schedule.dataset, given)
     found = make_plan(options)  # reports what is wrong now, and not at night
     typer.echo(f"{len(found.work)} partition(s) to do, {len(found.unchanged)} unchanged.")
-    typer.echo(f"protect: {schedule.protect}, audit: {schedule.audit}, time zone {schedule.timezone}. Ctrl-C stops.")
-    from flows.schedule import run_schedule
+    times = f"protect: {schedule.protect}, audit: {schedule.audit}, retrain: {retrain_cron or 'never'}"
+    typer.echo(f"{times}, time zone {schedule.timezone}. Ctrl-C stops.")
+    from flows.schedule import Retraining, run_schedule
 
-    run_schedule(options, schedule, port, typer.echo)
+    run_schedule(options, schedule, port, typer.echo, Retraining(retrain_cron, labelled) if retrain_cron else None)
 
 
 @lake_app.command()
@@ -179,6 +186,7 @@ def adopt(
 
 lake_app.command()(status)
 lake_app.command()(erase)
+lake_app.command()(retrain)
 
 
 @lake_app.command()

@@ -66,10 +66,13 @@ def protect_options(source: str, target: str, dataset: str, given: dict[str, Any
     """What a command was given, as the run takes it."""
     from tasks.production.options import ProtectOptions
 
+    return ProtectOptions(source=source, target=target, dataset=dataset, **plain(given))
+
+
+def plain(given: dict[str, Any]) -> dict[str, Any]:
+    """A command's options as plain values, with all overrides in `settings`."""
     settings = tuple(overrides(given))
-    plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    plain["settings"] = settings
-    return ProtectOptions(source=source, target=target, dataset=dataset, **plain)
+    return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()} | {"settings": settings}
 
 
 @contextlib.contextmanager

@@ -82,9 +82,7 @@ def erase(
 
 
 def _checked(options: ProtectOptions, records: Sequence[str], persons: Sequence[str], reason: str) -> tuple[LakeConfig, Target]:
-    section = options.load_config().dataset[options.dataset]
-    if not isinstance(section, LakeConfig):
-        raise ConfigError(f"dataset.{options.dataset}.reader: expected lake, found {section.reader}; name the lake's section")
+    section = options.section(options.load_config())
     if not (records or persons):
         raise ConfigError("erase: expected ids with --record or --person, found none; give them, or a file as @FILE")
     if persons and not section.person:

@@ -42,7 +42,6 @@ from tasks.production.worker import numerics_of
 from tasks.production.writer_lock import Lease
 from tasks.running.layout import Layout
 from tasks.running.step_io import Reporter
-from tasks.sections.lake import LakeConfig
 from tasks.storage.files import is_full, storage_errors
 from tasks.storage.parquet import TableInfo, count_rows, shards
 
@@ -62,10 +61,8 @@ class Protection:
         self.config = config = options.load_config()
         self.target = open_target(options.target, options.state, options.target_format)
         self.state = self.target.state
-        section, layout = config.dataset[options.dataset], Layout(Path(options.models))
-        if not isinstance(section, LakeConfig):
-            found = section.reader or options.dataset
-            raise ConfigError(f"dataset.{options.dataset}.reader: expected lake, found {found}; name the section of the lake")
+        section = options.section(config)
+        layout = Layout(Path(options.models).resolve())  # another model may become the champion while this one protects
         if self.target.plain_lists and section.payload_is_path:
             expected = "expected parquet for a column of paths, found delta, which cannot hold their files"
             raise ConfigError(f"{options.target}: {expected}; give --target-format parquet")

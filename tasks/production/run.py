@@ -13,7 +13,7 @@ from tasks.production.interfaces import Executor, Gate
 from tasks.production.local import LocalExecutor
 from tasks.production.manifest import Manifest, Receipt
 from tasks.production.observed import Progress, observed
-from tasks.production.options import ProtectOptions
+from tasks.production.options import LakeOptions, ProtectOptions
 from tasks.production.plan import Plan, write_plan
 from tasks.production.protection import Protection
 from tasks.production.quarantine import note_quarantine, raise_failures
@@ -97,7 +97,7 @@ def _executed(options: ProtectOptions, hooks: Hooks, progress: Progress) -> Outc
     return outcome
 
 
-def draw_key_of(options: ProtectOptions, hooks: Hooks) -> bytes:
+def draw_key_of(options: LakeOptions, hooks: Hooks) -> bytes:
     """The draw key of a run: from a secret store, a file or the environment."""
     secret = hooks.secret() if hooks.secret else None
     return find_key(Path(options.key_file) if options.key_file else None, os.environ, secret)

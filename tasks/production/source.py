@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -138,6 +139,19 @@ class LakeSource:
                 self._check_schema(fragment)
         yield from self._reader.batches(fragments, quarantine)
         self._check_unchanged(partition)
+
+    def sample(
+        self, partitions: Sequence[SourcePartition], at_most: int, rng: np.random.Generator, quarantine: Quarantine
+    ) -> Iterator[LakeRecords]:
+        """Random records of these partitions, at most so many; payload files of other records are not read."""
+        chosen = np.sort(rng.permutation(sum(map(self.count_rows, partitions)))[:at_most])
+        fragments, start = [self._fragments[path] for one in partitions for path in one.files], 0
+        names = (*self.config.payload, *self._reader.texts, *self.passed_columns)
+        for batch in self._lake.batches(fragments, names, self.payload):
+            inside = chosen[(chosen >= start) & (chosen < start + len(batch.columns))] - start
+            start += len(batch.columns)
+            for part in self._without_erased(Batch(batch.columns.take(pa.array(inside)), batch.place, batch.row)):
+                yield self._reader.read(part, quarantine)
 
     def count_named(self, partition: SourcePartition, records: Collection[str], persons: Collection[str]) -> int:
         """How many records of a partition have one of these ids, or are about one of these persons."""

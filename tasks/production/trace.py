@@ -27,6 +27,7 @@ class Trace:
             config = options.load_config().lineage
         target = absolute(options.target)
         job = f"protect-{options.dataset}-{json_digest([options.dataset, target])[:8]}"  # one per target, as deployments are
+        self._models = Layout(Path(options.models).resolve())  # as they are when the run starts
         self._source, self._target = public_place(absolute(options.source)), public_place(target)
         self._lineage = Lineage(job, config, Path(options.params).resolve().parent, uuid.UUID(run))
 
@@ -41,7 +42,7 @@ class Trace:
 
     def _inputs(self, manifest: Manifest | None) -> list[LineageDataset]:
         found = [LineageDataset(place=self._source, columns={**manifest.schema, **manifest.added} if manifest else {})]
-        layout, key = Layout(Path(absolute(self._options.models))), self._options.key
+        layout, key = self._models, self._options.key
         judged = manifest.audit.get("digests", {}) if manifest else {}
         return found + [LineageDataset(place=str(layout.artefact(n, key)), version=judged.get(n)) for n in ("model", "pool")]
 

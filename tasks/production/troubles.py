@@ -20,7 +20,7 @@ from pass_core.errors import (
     SchemaPaused,
     TransientError,
 )
-from tasks.production.options import ProtectOptions, absolute
+from tasks.production.options import LakeOptions, ProtectOptions, absolute
 
 Kind = Literal[
     "damaged",
@@ -36,8 +36,10 @@ Kind = Literal[
     "never",
     "late",
     "stale",
+    "promotion",
 ]
-# The most urgent first: a check of several targets ends with the first code of this table that applies.
+# The most urgent first: a check of several targets ends with the first code of this table that applies. A promotion is reported
+# and is no trouble of a target: it has no code.
 EXIT_CODES: dict[Kind, int] = {
     "damaged": 10,  # the manifest or the private state cannot be read
     "unreachable": 11,  # the store does not answer
@@ -121,13 +123,17 @@ def reason_of(error: BaseException) -> str:
 
 
 def protect_command(options: ProtectOptions) -> str:
-    """The command that repeats a run, without overrides, key and range: those may hold what nobody else should see."""
+    """The command that repeats a run."""
+    return lake_command("backfill" if options.backfill else "protect", options)
+
+
+def lake_command(name: str, options: LakeOptions) -> str:
+    """A command over a lake, without overrides, key and range: those may hold what nobody else should see."""
     options = options.absolute()
     given = {"--dataset": options.dataset, "--method": options.method, "--models": options.models, "--params": options.params}
     given |= {"--state": options.state} if options.state else {}
     given |= {"--from": "FIRST", "--to": "LAST"} if options.is_range else {}
-    places = [public_place(options.source), public_place(options.target)]
-    words = ["pass-pipeline", "lake", "backfill" if options.backfill else "protect", *places]
+    words = ["pass-pipeline", "lake", name, public_place(options.source), public_place(options.target)]
     return shlex.join([*words, *(word for pair in given.items() for word in pair)])
 
 

@@ -1,12 +1,9 @@
 """Notifications, posted to a receiver on this machine: what each says, and that none of them stops or delays a run."""
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,45 +28,9 @@ from tests.tasks.production.lakes import (
     write_lake,
     write_params,
 )
+from tests.tasks.production.receiver import Receiver
 
 FIELDS = {"event", "dataset", "target", "reason", "next", "time"}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    received: ClassVar[list[dict[str, Any]]]
-    drip = False
-
-    def do_POST(self) -> None:
-        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        if self.drip:  # a byte a second: no single step ever times out
-            self.wfile.write(b"HTTP/1.0 200 OK\r\n")
-            for _ in range(30):
-                self.wfile.write(b"X")
-                time.sleep(1)
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Handler]]:
-    class Handler(_Handler):
-        received: ClassVar[list[dict[str, Any]]] = []
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{server.server_port}/hook/secret-path")
-    yield Handler
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def received(handler: type[_Handler]) -> list[dict[str, Any]]:
-    return handler.received
 
 
 def _only(received: list[dict[str, Any]], event: str) -> dict[str, Any]:
@@ -174,7 +135,7 @@ def test_a_receiver_that_is_down_changes_nothing(
 
 
 def test_a_slow_receiver_delays_a_run_by_its_time_limit_only(
-    lake: Path, tmp_path: Path, handler: type[_Handler], caplog: pytest.LogCaptureFixture
+    lake: Path, tmp_path: Path, handler: type[Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     handler.drip = True
     params: dict[str, Any] = {"notify": {"seconds": 1.0}}

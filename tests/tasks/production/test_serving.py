@@ -234,7 +234,10 @@ def test_deployments_of_prefect_yaml_run_on_a_process_worker(champion: Path, pro
             )
             assert done.returncode == 0, done.stdout + done.stderr
         nightly, weekly = api.deployment("pass-protect/nightly-calls-out"), api.deployment("pass-audit/weekly-calls-out")
-        for deployment in (nightly, weekly):
+        monthly = api.deployment("pass-retrain/retrain-calls-out")
+        assert monthly["schedules"] == []
+        assert monthly["parameters"]["options"]["models"] == "data/champions/calls"
+        for deployment in (nightly, weekly, monthly):
             assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
             assert deployment["global_concurrency_limit"]["limit"] == 1
             schema = deployment["parameter_openapi_schema"]
@@ -267,6 +270,7 @@ def test_prefect_yaml_and_params_yaml_say_the_same_times() -> None:
     assert found == {
         "nightly-{{ $PASS_LAKE }}": [{"cron": schedule.protect, "timezone": schedule.timezone}],
         "weekly-{{ $PASS_LAKE }}": [{"cron": schedule.audit, "timezone": schedule.timezone}],
+        "retrain-{{ $PASS_LAKE }}": [],
     }
 
 
