@@ -100,21 +100,23 @@ def trained(n: int, *, short: bool) -> dict[str, float]:
             run=TrainingContext(lambda epoch: epochs.append(dict(epoch.terms))),
         )
     wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
-    peak = _peak_mb()
-    _, seen, numbers = solved["given"]
-    everything = solver._totals(fitted.channel, seen, torch.arange(n), numbers)
-    (constraint,) = fitted.channel.cells.constraints(numbers.device, jointly=())
-    left = project(constraint, everything, everything.counts, CONFIG.majority)
-    return {
+    found = {
         "minutes": wall / 60,
         "cpu_minutes": cpu / 60,
         "cpu_minutes_of_rounds": (before[1] + cpu - solved["cpu"]) / 60,
-        "peak_mb": peak,
+        "peak_mb": _peak_mb(),
         "rounds": len(epochs),
         "information_last_round": epochs[-1]["private_information"],
-        "information_all": left.information,
-        "gap_all": left.gap,
     }
+    return found if short else found | _left_visible(fitted.channel, *solved["given"][1:])
+
+
+def _left_visible(channel: Any, seen: Any, numbers: torch.Tensor) -> dict[str, float]:
+    """What all training records reveal."""
+    everything = solver._totals(channel, seen, torch.arange(len(numbers)), numbers)
+    (constraint,) = channel.cells.constraints(numbers.device, jointly=())
+    left = project(constraint, everything, everything.counts, CONFIG.majority)
+    return {"information_all": left.information, "gap_all": left.gap}
 
 
 def _peak_mb() -> float:
