@@ -4,8 +4,8 @@ python benchmarks/transport.py [RECORDS ...] [--only training|rounds] [--short]
 
 Training: by default 10,000 and 100,000 records of 577 synthetic features, 4,096 donors, the defaults of transport and training,
 `pool.forbid: self`, two threads; each size in a process of its own. A million records: `transport.py 1000000 --only training`.
---short trains one epoch and two rounds: its memory is that of a whole training, its time is not. Memory is the process's peak,
-records and torch included. I(X';S) is that of all records, though every round of a large training saw another part of them.
+--short trains one epoch of large batches and one round: its memory is that of a whole training, its time is not. Memory is the
+process's peak, records and torch included. I(X';S) is that of all records, though a round of a large training sees a part.
 
 Rounds: the largest gap of all constraints after each pass over 4,000 records with 1,024 donors, for recipients who know none or
 two attributes, by what transport does and by alternating projections, one constraint after the other. rounds_ratio: the passes
@@ -94,8 +94,8 @@ def trained(n: int, *, short: bool) -> dict[str, float]:
             data,
             np.arange(n),
             context=context,
-            config=replace(CONFIG, rounds=2) if short else CONFIG,
-            training=replace(TRAINING, epochs=1) if short else TRAINING,
+            config=replace(CONFIG, rounds=1) if short else CONFIG,
+            training=replace(TRAINING, epochs=1, batch_size=8192) if short else TRAINING,
             rng_for=lambda *labels: stream(2, *labels),
             run=TrainingContext(lambda epoch: epochs.append(dict(epoch.terms))),
         )
