@@ -158,7 +158,7 @@ def _solve_potentials(
     config, device = channel.config, numbers.device
     counts = torch.bincount(numbers, minlength=len(channel.cells)).double()
     whole = len(numbers) <= config.records_per_round
-    accelerated = Anderson((counts / counts.sum()).sqrt()[:, None]) if whole else None
+    accelerated = Anderson((counts / counts.sum()).sqrt()[:, None]) if whole and len(constraints) > 1 else None
     potentials = torch.zeros(len(counts), channel.pool_size, dtype=torch.float64, device=device)
     rounds = config.rounds * len(constraints)
     for number in range(1, rounds + 1):
