@@ -208,6 +208,18 @@ def test_impatient_training_keeps_the_best_epoch_also_when_it_goes_on() -> None:
         assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), fitted.state_dict().values(), strict=True))
 
 
+def test_a_cross_fitted_training_resumes_to_the_same_bits() -> None:
+    """Also the table that says which network a record meets."""
+    (data, setting), training, config = _split(120), TrainConfig(4, 32, 0.002), PassConfig(embedding_size=8, folds=3)
+    expected, told = _fit_pass(data, setting, training, TrainingContext(), config)
+    killed = Remembering(2)
+    with pytest.raises(Killed):
+        _fit_pass(data, setting, training, TrainingContext(checkpoints=killed), config)
+    again, told_again = _fit_pass(data, setting, training, TrainingContext(checkpoints=Remembering(99, killed.kept)), config)
+    assert told_again == told
+    assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), expected.state_dict().values(), strict=True))
+
+
 def test_settings_of_validation_are_checked() -> None:
     with pytest.raises(ConfigError, match="validation_share: expected between 0 and"):
         TrainConfig(1, 2, validation_share=0.9)
