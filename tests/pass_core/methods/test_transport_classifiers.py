@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from pass_core.channel.joint_law import channel_law, rule_accuracy
 from pass_core.data import Attribute, IntArray, Records
 from pass_core.errors import ConfigError
 from pass_core.methods.base import FittedChannel, ReleaseContext, fit_method
@@ -100,3 +101,22 @@ def test_a_model_of_several_classifiers_is_saved_and_restored(data: Records, per
 def test_more_classifiers_than_people_are_refused(data: Records) -> None:
     with pytest.raises(ConfigError, match="classifiers: expected at least 3 blocks of training records, one for each, found 2"):
         _fit(data, np.arange(N) // (N // 2), classifiers=3)
+
+
+def test_donors_of_the_likeliest_class_keep_one_that_is_hard_to_read() -> None:
+    """A draw from its posterior, which is what a useful weight of 1 gives, is hardly better than guessing the commoner class."""
+    rng = stream(3, "hard to read")
+    labels = {"s": rng.integers(0, 2, 2000), "u": (rng.random(2000) < 0.75).astype(np.int64)}
+    x = rng.normal(0, 1, (2000, 12)).astype(np.float32)
+    x[:, 0] += 4 * labels["s"]
+    x[:, 1] += 2 * labels["u"]
+    train, test = (Records(x, labels).subset(rows) for rows in np.split(np.arange(2000), 2))
+    guess, right = test.labels["u"].mean(), {}
+    for weight in (1.0, 4.0):
+        fitted, _, _ = _fit(train, np.arange(1000), useful_weight=weight)
+        joints = [channel_law(fitted.channel, part.features, part.labels, ATTRIBUTES).joint for part in (train, test)]
+        right[weight] = rule_accuracy(joints[0]["u"], joints[1]["u"])
+        assert rule_accuracy(joints[0]["s"], joints[1]["s"]) < 0.58
+    assert right[1.0] < guess + 0.05, "the control: there is something to gain"
+    assert right[4.0] > right[1.0] + 0.03
+    assert right[4.0] > guess + 0.05
