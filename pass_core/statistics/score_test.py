@@ -18,7 +18,8 @@ HEDGE = 0.5  # of an attacker's belief stays with the baseline: a certain and wr
 PERMUTATIONS = 100  # where units are many: for the skewness of the null, whose mean and variance are exact
 MORE_PERMUTATIONS = 4000  # where units are few
 FEW_UNITS = 200
-COMMON = 5  # groups that share a mixture of known classes, fewer of which are no stratum of their own
+COMMON = 5  # groups that share a mixture of known classes, fewer of which make it a rare one
+MOST_RARE = 0.5  # of the groups may have rare mixtures, and are then dealt among their few equals, or not at all
 CELLS = 2**20  # of permuted classes that are held at once
 RESOLVED = 10  # so many permutations must reach the figure before their share is its p-value
 
@@ -81,7 +82,7 @@ def _first(values: IntArray, groups: IntArray) -> IntArray:
 
 
 def _alike(given: IntArray, groups: IntArray) -> IntArray:
-    """(groups,) strata of groups with equally many records of each of these classes; rare ones count by their commonest class.
+    """(groups,) strata: groups with equally many records of each of these classes; where most are rare, of their commonest class.
 
     Scores are relative to what `given` reveals: dealt among all, classes that depend on it would gain less than chance, and so
     would a leak.
@@ -92,7 +93,10 @@ def _alike(given: IntArray, groups: IntArray) -> IntArray:
     np.add.at(counts, (groups, given), 1.0)
     _, profiles, sizes = np.unique(counts, axis=0, return_inverse=True, return_counts=True)
     profiles = profiles.reshape(-1)
-    return combinations([np.where(sizes[profiles] < COMMON, -1 - counts.argmax(axis=1), profiles)])
+    rare = sizes[profiles] < COMMON
+    if rare.mean() > MOST_RARE:  # people with many records each have a mixture of their own
+        profiles = np.where(rare, -1 - counts.argmax(axis=1), profiles)
+    return combinations([profiles])
 
 
 def _constant(values: IntArray, groups: IntArray) -> bool:
