@@ -114,7 +114,7 @@ def test_results_reach_a_clone_through_an_object_store_and_private_data_do_not(
         for place in (repository, clone):
             _run(place, "dvc", "remote", "add", "--local", "--default", "store", f"s3://{BUCKET}/dvc")
             _run(place, "dvc", "remote", "modify", "--local", "store", "endpointurl", settings["AWS_ENDPOINT_URL"])
-        # One job each: the server answers one request after the other, and waiting connections end in timeouts.
+        # One job each: the server answers one request after the other.
         _run(repository, "dvc", "push", "--jobs", "1")
         _run(repository, "dvc", "remote", "remove", "--local", "store")
         pushed = {name.removeprefix("files/md5/").replace("/", "") for name in objects("dvc")}
