@@ -25,7 +25,7 @@ from tests.stacks import answers
 from tests.tasks.production.lakes import make_table, published, released, train_champion
 from tests.tasks.production.s3 import BUCKET, objects, s3_server
 from tests.tasks.production.test_outage import nights_pass
-from tests.tasks.production.test_serving import FINAL, _until
+from tests.tasks.production.test_serving import FINAL
 
 LATE_ROWS = 40
 MISSED = 2  # nights without a server
@@ -37,7 +37,7 @@ def first_load(world: World) -> None:
     days = [world.add_day(number) for number in range(3)]
     world.night()
     assert world.check(changed=world.expect(*days))["last_run"]["outcome"] == "published"
-    _until(lambda: next_run(str(world.target), world.api.url), world.log)  # a check does not wait long for a busy server
+    world.until(lambda: next_run(str(world.target), world.api.url))  # a check does not wait long for a busy server
 
 
 def new_day(world: World) -> None:
@@ -95,11 +95,11 @@ def server_down_for_two_nights(world: World) -> None:
         every = sorted(world.api.runs(world.nightly), key=lambda run: run["expected_start_time"])
         return [run["id"] for run in every if run["state_type"] == state]
 
-    _until(lambda: len(runs("SCHEDULED")) >= MISSED, world.log)
+    world.until(lambda: len(runs("SCHEDULED")) >= MISSED)
     missed, made = runs("SCHEDULED")[:MISSED], len(runs("COMPLETED"))
     addresses = world.stack()["health"].values()
     die(world.stack()["process"])
-    _until(lambda: not world.left(), world.log)
+    world.until(lambda: not world.left())
     assert not any(answers(address) for address in addresses)
     days = [world.add_day(number) for number in (7, 8)]
     nights_pass(world.folder / "prefect" / "prefect.db", world.nightly, days=MISSED + 1, most=MISSED)
@@ -107,7 +107,7 @@ def server_down_for_two_nights(world: World) -> None:
     found = world.check(18, ("late",), posted=("late",), shown=("No", "Yes", "No"))
     assert found["next_run"] is None
     world.up()
-    _until(lambda: all(world.api.state(run) in FINAL for run in missed), world.log)
+    world.until(lambda: all(world.api.state(run) in FINAL for run in missed))
     assert sorted(map(world.api.state, missed)) == ["CANCELLED"] * (MISSED - 1) + ["COMPLETED"]
     assert len(runs("COMPLETED")) == made + 1
     world.check(changed=world.expect(*days))

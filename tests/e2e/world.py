@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.tasks.production.test_serving import FINAL, _Api, _until
 
 PROGRAM = [sys.executable, "-m", "flows.cli"]
 PER_DAY = 200
+PATIENCE = 900.0  # seconds that a run may take on a busy machine
 WELL = ("Yes", "Yes", "Yes")  # Fresh? Correct? On time?
 
 
@@ -127,8 +129,12 @@ class World:
         """A run of the deployment on the stack's worker, and how it ends."""
         body = {"parameters": parameters or {}, "job_variables": {"env": {CRASH_AT: crash_at}} if crash_at else {}}
         run = str(self.api.get(f"/deployments/{self.nightly}/create_flow_run", body)["id"])
-        _until(lambda: self.api.state(run) in FINAL, self.log)
+        self.until(lambda: self.api.state(run) in FINAL)
         assert self.api.state(run) == ends, self.log()[-4000:]
+
+    def until(self, what: Callable[[], Any]) -> None:
+        """Waits until something holds."""
+        _until(what, self.log, PATIENCE)
 
     def log(self) -> str:
         """What the stack's servers have said."""

@@ -127,9 +127,9 @@ class _Api:
         return str(self.get(f"/flow_runs/{run}")["state_type"])
 
 
-def _until(what: Callable[[], Any], said: Callable[[], str]) -> Any:
+def _until(what: Callable[[], Any], said: Callable[[], str], seconds: float = SECONDS) -> Any:
     """Waits for an answer that is not empty."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not (answer := what()):
         assert time.monotonic() < deadline, said()[-4000:]
         time.sleep(0.5)
