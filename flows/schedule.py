@@ -85,6 +85,7 @@ def _deployment(flow: Flow[..., Any], name: str, cron: str, timezone: str, param
             parameters=parameters,
             description=(flow.description or "").splitlines()[0],
             entrypoint_type=EntrypointType.MODULE_PATH,
+            _sync=True,  # Prefect would return a coroutine wherever an event loop runs, such as in a notebook
         )
     except ValueError:
         raise ConfigError(f"schedule: expected a cron expression, such as '0 2 * * *', found {cron!r}") from None
