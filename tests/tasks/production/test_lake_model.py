@@ -207,9 +207,10 @@ class LakeMachine(RuleBasedStateMachine):
         for place, target in enumerate(self.model.targets):
             folder, live = self._target(place), len(target.versions)
             assert (folder / "current").exists() == (live > 0)
-            found = [int(path.name) for path in (folder / "versions").glob("*")] if live else []
+            found = [int(path.name) for path in (folder / "versions").glob("*")]
+            found = [number for number in found if number <= live]  # a later one was not published: its run was killed
             assert live in found or not live
-            for number in (one for one in found if one <= live):  # a later one was not published: its run was killed
+            for number in found:
                 self._compare(folder / "versions" / f"{number:06d}", target.versions[number - 1])
             if live:
                 assert (folder / "current").resolve().name == f"{live:06d}"

@@ -1,6 +1,5 @@
-"""A partition that takes longer than `partition_minutes`, with both executors: it stops no other."""
+"""A partition that takes longer than `partition_minutes`: it stops no other."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,16 @@ from tasks.production.options import state_of
 from tasks.production.quarantine import read_quarantine
 from tests.tasks.production.lakes import make_table, protect, released, write_lake
 
-os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}  # read when Ray is imported
 MINUTES = 0.3  # the others take far less than a second, on a machine that has time for them
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_partition_that_takes_too_long_stops_no_other(
-    champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str
-) -> None:
+def test_a_partition_that_takes_too_long_stops_no_other(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its worker is ended as if it had died, although it hangs; test_commands.py shows how often deaths are tried again."""
-    if executor == "ray":
-        pytest.importorskip("ray", reason="needs '.[distributed]'")
     monkeypatch.setattr(attempts, "GIVEN_UP", 1)
     lake, target = write_lake(make_table(days=3, per_day=20, start=200), tmp_path / "lake"), tmp_path / "out"
     monkeypatch.setenv(crash_points.HANG_AT, "partition started@day=2026-11-12")
     with pytest.raises(PartitionsQuarantined, match=f"longer than {MINUTES} minutes"):
-        protect(champion, lake, target, workers=1, executor=executor, partition_minutes=MINUTES)
+        protect(champion, lake, target, workers=1, partition_minutes=MINUTES)
     assert set(released(target)) == {"day=2026-11-11", "day=2026-11-13"}
     assert list(read_quarantine(state_of(str(target)))) == ["day=2026-11-12"]
     monkeypatch.delenv(crash_points.HANG_AT)
