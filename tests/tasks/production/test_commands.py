@@ -27,7 +27,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def _arguments(command: str, champion: Path, lake: Path, target: Path, key: Path) -> list[str]:
-    params = write_params(champion.parent)
+    params = write_params(target.parent)  # each test has a draw ledger of its own
     options = {"--dataset": "calls", "--models": str(champion), "--params": str(params), "--key-file": str(key)}
     return ["lake", command, str(lake), str(target), *(part for pair in options.items() for part in pair)]
 
