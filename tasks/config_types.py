@@ -164,6 +164,10 @@ class _Stubs(MetaPathFinder, Loader):
 _finder = _Stubs()
 
 
+def _is_stub(value: object) -> bool:
+    return isinstance(value, _Anything) or (isinstance(value, ModuleType) and value.__loader__ is _finder)
+
+
 @contextlib.contextmanager
 def _stubs() -> Iterator[None]:
     _finder.before = dict(sys.modules)
@@ -174,8 +178,11 @@ def _stubs() -> Iterator[None]:
     finally:
         sys.meta_path.remove(_finder)
         for name in sys.modules.keys() - _finder.before.keys():
-            if name.startswith(FIRST_PARTY) or sys.modules[name].__loader__ is _finder:
+            if name.startswith(FIRST_PARTY) or _is_stub(sys.modules[name]):
                 _finder.read[name] = sys.modules.pop(name)
+            elif any(map(_is_stub, vars(sys.modules[name]).values())):  # a real one, such as safetensors.torch, that took a stub
+                del sys.modules[name]
+            if name not in sys.modules:
                 parent, _, last = name.rpartition(".")
                 if parent in sys.modules:
                     vars(sys.modules[parent]).pop(last, None)  # `from parent import last` would find it there

@@ -3,15 +3,17 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pass_core.errors import ConfigError
+from pass_core.storage.files import json_digest
 from tasks.config import Config, load_config, parse_overrides
 from tasks.running.step_io import RunKey
-from tasks.sections.lake import LakeConfig
-from tasks.storage.files import json_digest
+
+if TYPE_CHECKING:
+    from tasks.sections.lake import LakeConfig
 
 
 class LakeOptions(BaseModel):
@@ -57,8 +59,10 @@ class LakeOptions(BaseModel):
             raise ConfigError("seed: expected none in production, where the secret key decides the draws; remove --set seed")
         return load_config(Path(self.params).resolve(), overrides).with_names((self.dataset,), (self.method,))
 
-    def section(self, config: Config) -> LakeConfig:
+    def section(self, config: Config) -> "LakeConfig":
         """The data set's section, which must be a lake's."""
+        from tasks.sections.lake import LakeConfig  # with pyarrow and polars, which not every command needs
+
         section = config.dataset[self.dataset]
         if not isinstance(section, LakeConfig):
             found = section.reader or self.dataset

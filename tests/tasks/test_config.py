@@ -202,3 +202,15 @@ def test_the_projects_own_file_is_valid_and_its_demo_is_large_enough() -> None:
     assert "pass_substitution" in config.methods
     assert config.audit.thresholds.private_nag_at_most.value <= 0.15
     assert config.audit.thresholds.useful_nag_at_least.value >= 0.9
+
+
+def test_reading_config_classes_leaves_no_stub_in_a_library_that_was_loaded_before() -> None:
+    """A real submodule, imported while torch was a stub, kept the stub, and no model could be saved."""
+    code = (
+        "import safetensors\n"
+        "from tasks.config_types import value_of\n"
+        "value_of('tasks.extractors.facenet', 'EXTRACTOR')\n"
+        "import safetensors.torch, torch\n"
+        "assert safetensors.torch.torch is torch"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=PROJECT)
