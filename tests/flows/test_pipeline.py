@@ -124,11 +124,15 @@ def test_interrupted_dvc_engine_ends_its_stage(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, interrupt)
     signal.alarm(15)
     started = time.monotonic()
-    with pytest.raises(TimeoutError):
-        DvcEngine(tmp_path).run(STEPS["generate"], RunKey("synthetic_motion"), lambda *_: None)
+    try:
+        with pytest.raises(TimeoutError):
+            DvcEngine(tmp_path).run(STEPS["generate"], RunKey("synthetic_motion"), lambda *_: None)
+    finally:  # an alarm that is still due would end the test process
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - started < 100
 
 
