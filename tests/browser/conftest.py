@@ -45,7 +45,7 @@ class Opened:
         return [violation["id"] for violation in Axe().run(self.page).response["violations"]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop running in this thread, which others must not meet
 def browser() -> Iterator[Browser]:
     """Chromium of the system; without one the tests are skipped, but fail in continuous integration."""
     found = shutil.which("chromium")

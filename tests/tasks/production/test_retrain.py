@@ -208,12 +208,12 @@ def test_a_run_under_way_publishes_with_the_model_that_it_started_with(
 
 def test_a_candidate_that_fails_its_audit_is_rejected(project: Path, tmp_path: Path, received: list[Any]) -> None:
     own = _copy(project, tmp_path / "project")
-    strict = LENIENT | {"private_nag_at_most": {"value": 0.0, "reason": "a test's"}, "useful_nag_at_least": 1.0}
+    strict = LENIENT | {"private_auc_at_most": {"value": 0.0, "reason": "a test's"}}  # a coin toss has 0.5
     write_params(own, **TRACKED, audit=PARAMS["audit"] | {"thresholds": strict})
     champion = _aliases(own)["champion"]
     code, found = _retrain(own, "moved")
     assert (code, found["decision"], found["champion"]) == (3, "REJECT", 1)
-    assert any("NAG" in reason for reason in found["reasons"])
+    assert any("AUC" in reason for reason in found["reasons"])
     assert _aliases(own)["champion"] == champion
     assert _decision(own).params["decision"] == "REJECT"
     assert "was rejected; version 1 stays" in received[0]["reason"]

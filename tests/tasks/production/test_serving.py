@@ -177,7 +177,10 @@ def test_serve_brings_its_server_fires_on_time_and_refuses_a_second_run(champion
         assert api.state(second) == "CANCELLED"
         assert "concurrency limit" in api.get(f"/flow_runs/{second}")["state"]["message"]
         assert api.state(first) == "RUNNING"
-        gate.write_text((project / "params.yaml").read_text())
+        with gate.open("w") as waiting:  # the run, which waits here, reads this; whatever it reads later is an ordinary file
+            (project / "gate.ready").write_text((project / "params.yaml").read_text())
+            (project / "gate.ready").replace(gate)
+            waiting.write(gate.read_text())
         _until(lambda: api.state(first) in FINAL, said)
         assert api.state(first) == "COMPLETED", said()[-4000:]
     with pytest.raises(OSError, match="refused"):
