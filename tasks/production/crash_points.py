@@ -16,7 +16,7 @@ STEPS = (
     "checked", "audited", "ledger half written", "ledger written", "version started", "version half linked", "version linked",
     "version synced", "version named", "pointer made", "pointer moved", "retired one", "staging cleared",
 )  # fmt: skip
-_passed: Counter[str] = Counter()
+_passed: Counter[tuple[int, str]] = Counter()  # by process, since a forked one counts anew, and by what is wanted
 
 
 def crash_point(step: str, partition: str = "") -> None:
@@ -25,6 +25,6 @@ def crash_point(step: str, partition: str = "") -> None:
         time.sleep(1)
     wanted = os.environ.get(CRASH_AT, "")
     name, _, count = wanted.partition(":")
-    _passed[step] += bool(name)
-    if wanted == f"{step}@{partition}" or (name == step and _passed[step] == int(count or 1)):
+    _passed[os.getpid(), wanted] += name == step
+    if wanted == f"{step}@{partition}" or (name == step and _passed[os.getpid(), wanted] == int(count or 1)):
         os.kill(os.getpid(), signal.SIGKILL)
